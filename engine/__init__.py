@@ -1,0 +1,1 @@
+"""The bundled inference engine: paged KV cache, continuous batching, chunked prefill. Knows nothing of inferdbg."""

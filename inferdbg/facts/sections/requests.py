@@ -1,0 +1,61 @@
+"""Every request the engine knows, with what it holds, how far it is and why it waits."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from inferdbg.facts.provenance import Origin
+
+Stage = Literal["waiting", "prefill", "decode", "preempted", "finished"]
+WaitReason = Literal["blocks", "behind", "max running", "token budget"]
+"""``blocks``: needs more free blocks than there are. ``behind``: first come, first served, and one before it waits.
+``max running``: as many requests run as may. ``token budget``: the step had no tokens left for it."""
+
+
+class Wait(Struct, frozen=True, omit_defaults=True):
+    """Why a request waits, with the numbers: ``blocks``: needs/available blocks; ``max running``: running/limit;
+    ``token budget``: needs/left; ``behind``: the number of the request before it."""
+
+    reason: WaitReason
+    needs: int | None = None
+    available: int | None = None
+    behind: int | None = None
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """``number`` counts requests since the engine's start and is never used twice; ``id`` is the client's name for it.
+    ``computed_tokens``: tokens whose KV is in the cache. ``blocks``: its block table, block numbers in order of the
+    sequence as little-endian int32. Times are CLOCK_MONOTONIC ns, None until they happened."""
+
+    number: int
+    id: str
+    stage: Stage
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    max_output_tokens: int | None = None
+    computed_tokens: int | None = None
+    cached_tokens: int | None = None  # of the prompt, found in the prefix cache when last scheduled
+    recomputed_tokens: int | None = None
+    preemptions: int | None = None
+    arrived_ns: int | None = None
+    scheduled_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    worst_itl_ns: int | None = None
+    wait: Wait | None = None
+    blocks: bytes = b""
+
+    @property
+    def block_count(self) -> int:
+        return len(self.blocks) // 4
+
+    def block_table(self) -> memoryview:
+        """The block numbers, in the order of the sequence."""
+        return memoryview(self.blocks).cast("i")
+
+
+class Requests(Struct, frozen=True, omit_defaults=True):
+    """``items`` in order of arrival."""
+
+    origin: Origin
+    items: tuple[Request, ...] = ()

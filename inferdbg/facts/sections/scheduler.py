@@ -1,0 +1,35 @@
+"""Queues and counters of the scheduler: raw and cumulative since the engine's start."""
+
+from msgspec import Struct
+
+from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.provenance import Origin
+
+
+class Scheduler(Struct, frozen=True, omit_defaults=True):
+    """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
+    ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
+    ``prefix_*_total`` are tokens looked up and found in the prefix cache."""
+
+    origin: Origin
+    running: int | None = None
+    waiting: int | None = None
+    preempted: int | None = None  # of the waiting, those that ran before
+    steps_total: int | None = None
+    prefilled_tokens_total: int | None = None
+    generated_tokens_total: int | None = None
+    recomputed_tokens_total: int | None = None
+    prefix_queried_tokens_total: int | None = None
+    prefix_hit_tokens_total: int | None = None
+    preempted_total: int | None = None
+    evicted_blocks_total: int | None = None
+    copied_blocks_total: int | None = None
+    added_total: int | None = None
+    finished_total: int | None = None
+    aborted_total: int | None = None
+    rejected_total: int | None = None
+    failed_total: int | None = None
+    ttft: Histogram | None = None
+    itl: Histogram | None = None
+    queue_time: Histogram | None = None
+    e2e: Histogram | None = None

@@ -1,0 +1,57 @@
+"""What is running: the engine, its process, its model and its limits. Changes only when it restarts."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from inferdbg.facts.provenance import Origin
+
+ServerState = Literal["alive", "dead", "stopped cleanly"]
+
+
+class ModelFacts(Struct, frozen=True, omit_defaults=True):
+    """Shape of the model; what the arithmetic of memory and FLOPs needs. Bytes are as held in memory."""
+
+    name: str
+    architecture: str | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_size: int | None = None
+    hidden_size: int | None = None
+    intermediate_size: int | None = None
+    vocabulary: int | None = None
+    parameters: int | None = None
+    weight_bytes: int | None = None
+    weight_dtype: str | None = None
+    kv_dtype: str | None = None
+    kv_bytes_per_token: int | None = None
+
+
+class EngineConfig(Struct, frozen=True, omit_defaults=True):
+    """The limits that scheduling works under. ``token_budget``: most tokens of one step; ``max_running``: most
+    requests of one step; ``max_model_len``: longest sequence in tokens."""
+
+    block_size: int | None = None
+    num_blocks: int | None = None
+    token_budget: int | None = None
+    max_running: int | None = None
+    max_waiting: int | None = None
+    max_model_len: int | None = None
+    prefix_caching: bool | None = None
+    policy: str | None = None
+    backend: str | None = None
+
+
+class Server(Struct, frozen=True, omit_defaults=True):
+    origin: Origin
+    engine: str
+    version: str | None = None
+    pid: int | None = None
+    state: ServerState = "alive"
+    started_wall_ns: int | None = None
+    started_mono_ns: int | None = None
+    url: str | None = None
+    model: ModelFacts | None = None
+    config: EngineConfig | None = None
+    box_path: str | None = None

@@ -1,0 +1,60 @@
+"""How a target was at one moment: the one value that live, replay and post-mortem share."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from inferdbg.facts.provenance import ProbeReport
+from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.kernels import Kernels
+from inferdbg.facts.sections.kvcache import KVCache
+from inferdbg.facts.sections.processes import Processes
+from inferdbg.facts.sections.pulse import Pulse
+from inferdbg.facts.sections.requests import Requests
+from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.server import Server
+from inferdbg.facts.sections.steps import Steps
+
+
+class Target(Struct, frozen=True, omit_defaults=True):
+    """What we look at. ``name`` is what a person would call it: ``pid 58``, ``run.idbg``."""
+
+    kind: Literal["process", "box", "recording"]
+    name: str
+    pid: int | None = None
+    path: str | None = None
+
+
+class Snapshot(Struct, frozen=True, omit_defaults=True):
+    """One optional field a section; None where no probe could fill it (its ProbeReport says why).
+
+    ``wall_ns`` is for people, ``mono_ns`` (CLOCK_MONOTONIC of the target's host) for subtraction.
+    """
+
+    seq: int
+    wall_ns: int
+    mono_ns: int
+    target: Target
+    server: Server | None = None
+    pulse: Pulse | None = None
+    scheduler: Scheduler | None = None
+    requests: Requests | None = None
+    kvcache: KVCache | None = None
+    steps: Steps | None = None
+    kernels: Kernels | None = None
+    events: Events | None = None
+    processes: Processes | None = None
+    probes: tuple[ProbeReport, ...] = ()
+
+
+SECTIONS: tuple[str, ...] = (
+    "server",
+    "pulse",
+    "scheduler",
+    "requests",
+    "kvcache",
+    "steps",
+    "kernels",
+    "events",
+    "processes",
+)

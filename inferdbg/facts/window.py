@@ -1,0 +1,120 @@
+"""The last moments of a target: the only place where counters become rates and buckets become percentiles."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.sections.events import Event
+from inferdbg.facts.sections.steps import Step
+from inferdbg.facts.snapshot import Snapshot
+
+T = TypeVar("T")
+Counter = Callable[[Snapshot], int | None]
+SECOND = 1_000_000_000
+
+
+class Window:
+    """Snapshots of one target, oldest first; ``now`` is the one a person looks at.
+
+    The older ones carry no block columns (``lightened``): a hundred thousand blocks times a minute would not fit.
+    """
+
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
+        if not snapshots:
+            raise ValueError("a Window needs at least one Snapshot")
+        self.snapshots = tuple(snapshots)
+
+    @property
+    def now(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    @property
+    def span_ns(self) -> int:
+        return self.now.mono_ns - self.snapshots[0].mono_ns
+
+    def past(self, over_ns: int) -> Snapshot:
+        """The newest Snapshot that is at least ``over_ns`` older than now, else the oldest there is."""
+        horizon = self.now.mono_ns - over_ns
+        for snapshot in reversed(self.snapshots):
+            if snapshot.mono_ns <= horizon:
+                return snapshot
+        return self.snapshots[0]
+
+    def delta(self, counter: Counter, over_ns: int = 60 * SECOND) -> int | None:
+        """What the counter rose by. None when unknown at either end; the whole value after a restart."""
+        return _rise(counter, self.past(over_ns), self.now)
+
+    def rate(self, counter: Counter, over_ns: int = 10 * SECOND) -> float | None:
+        """Rise per second; None with fewer than two Snapshots."""
+        past = self.past(over_ns)
+        rise = _rise(counter, past, self.now)
+        elapsed = self.now.mono_ns - past.mono_ns
+        return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
+
+    def rates(self, counter: Counter, points: int, over_ns: int = 60 * SECOND) -> list[float | None]:
+        """``points`` rates over equal parts of the last ``over_ns``, oldest first; None where nothing was seen."""
+        part = over_ns // points
+        end = self.now.mono_ns
+        edges = [self._at(end - part * index) for index in range(points, -1, -1)]
+        found: list[float | None] = []
+        for before, after in zip(edges, edges[1:], strict=False):
+            elapsed = after.mono_ns - before.mono_ns if before is not None and after is not None else 0
+            rise = _rise(counter, before, after) if before is not None and after is not None and elapsed > 0 else None
+            found.append(None if rise is None else rise * SECOND / elapsed)
+        return found
+
+    def percentile(
+        self, histogram: Callable[[Snapshot], Histogram | None], q: float, over_ns: int = 60 * SECOND
+    ) -> float | None:
+        """Percentile (ns) of what was observed in the last ``over_ns``, from bucket differences."""
+        new, old = histogram(self.now), histogram(self.past(over_ns))
+        if new is None:
+            return None
+        first = self.past(over_ns) is self.now
+        return (new if old is None or first else new.since(old)).percentile(q)
+
+    def steps(self, count: int) -> list[Step]:
+        """The last ``count`` steps, oldest first."""
+        return _last(count, (s.steps.items for s in reversed(self.snapshots) if s.steps is not None))
+
+    def events(self, count: int) -> list[Event]:
+        """The last ``count`` events, oldest first."""
+        return _last(count, (s.events.items for s in reversed(self.snapshots) if s.events is not None))
+
+    def _at(self, mono_ns: int) -> Snapshot | None:
+        """The newest Snapshot not after ``mono_ns``."""
+        for snapshot in reversed(self.snapshots):
+            if snapshot.mono_ns <= mono_ns:
+                return snapshot
+        return None
+
+
+def lightened(snapshot: Snapshot) -> Snapshot:
+    """The same Snapshot without block columns and block tables."""
+    kvcache, requests = snapshot.kvcache, snapshot.requests
+    if kvcache is not None:
+        kvcache = msgspec.structs.replace(
+            kvcache, state=None, refcount=None, filled=None, owner=None, hash=None, last_used=None, next_free=None
+        )
+    if requests is not None:
+        requests = msgspec.structs.replace(requests, items=())
+    return msgspec.structs.replace(snapshot, kvcache=kvcache, requests=requests)
+
+
+def _rise(counter: Counter, before: Snapshot, after: Snapshot) -> int | None:
+    old, new = counter(before), counter(after)
+    if old is None or new is None:
+        return None
+    return new - old if new >= old else new
+
+
+def _last(count: int, batches: Iterable[tuple[T, ...]]) -> list[T]:
+    found: list[T] = []
+    for batch in batches:
+        found.extend(reversed(batch))
+        if len(found) >= count:
+            break
+    return list(islice(found, count))[::-1]
