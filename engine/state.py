@@ -120,9 +120,12 @@ KERNELS: tuple[str, ...] = ("embed", "attention", "mlp", "lm head", "sample")
 
 HISTOGRAMS: tuple[str, ...] = ("ttft", "itl", "queue_time", "e2e")
 
-BUCKETS_NS: tuple[int, ...] = tuple(
-    round(mantissa * 10**power) for power in range(5, 11) for mantissa in (1, 1.5, 2, 3, 4, 5, 7)
-) + (100_000_000_000, 200_000_000_000, 400_000_000_000)
+BUCKETS_NS: tuple[int, ...] = (
+    *tuple(round(mantissa * 10**power) for power in range(5, 11) for mantissa in (1, 1.5, 2, 3, 4, 5, 7)),
+    100000000000,
+    200000000000,
+    400000000000,
+)
 """Upper edges of every histogram, 0.1 ms to 400 s; one bucket more lies above."""
 
 REQUEST_ID_BYTES = 48

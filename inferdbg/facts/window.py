@@ -1,7 +1,7 @@
 """The last moments of a target: the only place where counters become rates and buckets become percentiles."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import msgspec
@@ -60,7 +60,7 @@ class Window:
         end = self.now.mono_ns
         edges = [self._at(end - part * index) for index in range(points, -1, -1)]
         found: list[float | None] = []
-        for before, after in zip(edges, edges[1:], strict=False):
+        for before, after in pairwise(edges):
             elapsed = after.mono_ns - before.mono_ns if before is not None and after is not None else 0
             rise = _rise(counter, before, after) if before is not None and after is not None and elapsed > 0 else None
             found.append(None if rise is None else rise * SECOND / elapsed)
