@@ -23,7 +23,7 @@ class Batch:
     """The tokens of one step, the requests one after another.
 
     Request i computes ``query_lengths[i]`` tokens on top of ``context_lengths[i]`` that are in the cache already; its
-    blocks are row ``rows[i]`` of the block tables, with room for both. ``token_ids``: int64, sum(query_lengths) of them.
+    blocks are row ``rows[i]`` of the block tables, with room for both. ``token_ids``: int64, sum(query_lengths) long.
     ``sampled``: indices i, ascending, of the requests whose last token gets logits.
     """
 

@@ -120,11 +120,12 @@ KERNELS: tuple[str, ...] = ("embed", "attention", "mlp", "lm head", "sample")
 
 HISTOGRAMS: tuple[str, ...] = ("ttft", "itl", "queue_time", "e2e")
 
+_MANTISSAS = (10, 15, 20, 30, 40, 50, 70)
 BUCKETS_NS: tuple[int, ...] = (
-    *tuple(round(mantissa * 10**power) for power in range(5, 11) for mantissa in (1, 1.5, 2, 3, 4, 5, 7)),
-    100000000000,
-    200000000000,
-    400000000000,
+    *(mantissa * 10**power for power in range(4, 10) for mantissa in _MANTISSAS),
+    100 * 10**9,
+    200 * 10**9,
+    400 * 10**9,
 )
 """Upper edges of every histogram, 0.1 ms to 400 s; one bucket more lies above."""
 

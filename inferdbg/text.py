@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 UNKNOWN = "-"
 _BARS = "▁▂▃▄▅▆▇█"
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_].*?\x1b\\|.?)", re.DOTALL)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_].*?\x1b\\|.?)", re.DOTALL
+)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def duration(ns: float | None) -> str:
@@ -76,13 +78,13 @@ def sparkline(values: Sequence[float | None], top: float | None = None) -> str:
 
 
 def safe(text: str, limit: int = 2000) -> str:
-    """Foreign text that may reach a terminal: no escape sequences, control or direction characters, tabs as a space,
-    cut at ``limit`` characters."""
-    cleaned = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\t", " ")))
+    """Foreign text that may reach a terminal: no escape sequences, control or direction characters; tabs and newlines
+    as a space; cut at ``limit`` characters."""
+    cleaned = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\t", " ").replace("\n", " ")))
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 
 
 def _digits(value: float) -> str:
-    if abs(value) >= 9.95 or value == 0:
+    if abs(value) >= 9.95 or value == int(value):
         return f"{value:.0f}"
     return f"{value:.1f}"

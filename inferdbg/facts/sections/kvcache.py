@@ -9,7 +9,7 @@ FREE, CACHED, USED = 0, 1, 2
 
 
 class KVCache(Struct, frozen=True, omit_defaults=True):
-    """A hundred thousand blocks cost 2 ms as columns and 60 ms as objects, hence bytes, little-endian, one item a block:
+    """A hundred thousand blocks cost 2 ms as columns and 60 ms as objects: hence bytes, little-endian, an item a block:
 
         state      u8   FREE, CACHED or USED
         refcount   u16  requests that hold it
