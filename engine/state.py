@@ -13,16 +13,17 @@ it died. A store to a column costs 27 ns against 17 ns for a list.
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Column: TypeAlias = "memoryview[int]"
+Typecode = Literal["B", "H", "I", "i", "Q", "q"]
 
 
 class ColumnSpec(NamedTuple):
     """``typecode`` as in struct and memoryview.cast; ``count`` items, all zero at start, 8-byte aligned."""
 
     name: str
-    typecode: str
+    typecode: Typecode
     count: int
 
 
@@ -131,7 +132,7 @@ BUCKETS_NS: tuple[int, ...] = (
 
 REQUEST_ID_BYTES = 48
 
-BLOCK_COLUMNS: Mapping[str, str] = {
+BLOCK_COLUMNS: Mapping[str, Typecode] = {
     "state": "B",  # BlockState
     "refcount": "H",  # requests that hold it
     "owner": "I",  # number of the request that it was last allocated for, 0: nobody yet
@@ -141,7 +142,7 @@ BLOCK_COLUMNS: Mapping[str, str] = {
     "previous_free": "i",
 }
 
-REQUEST_COLUMNS: Mapping[str, str] = {
+REQUEST_COLUMNS: Mapping[str, Typecode] = {
     "number": "I",  # counts requests since the start from 1, never used twice: tells a slot's generations apart
     "stage": "B",
     "row": "i",  # row of ``tables``, -1: holds no blocks
@@ -184,5 +185,5 @@ def column_specs(
 
 def plain_memory(specs: list[ColumnSpec]) -> dict[str, Column]:
     """The columns in memory of the process's own, for an engine that nobody observes."""
-    sizes = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}
+    sizes: dict[Typecode, int] = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}
     return {spec.name: memoryview(bytearray(spec.count * sizes[spec.typecode])).cast(spec.typecode) for spec in specs}

