@@ -20,11 +20,11 @@ Typecode = Literal["B", "H", "I", "i", "Q", "q"]
 
 
 class ColumnSpec(NamedTuple):
-    """``typecode`` as in struct and memoryview.cast; ``count`` items, all zero at start, 8-byte aligned."""
+    """``typecode`` as in struct and memoryview.cast; ``length`` items, all zero at start, 8-byte aligned."""
 
     name: str
     typecode: Typecode
-    count: int
+    length: int
 
 
 class BlockState(IntEnum):
@@ -186,4 +186,4 @@ def column_specs(
 def plain_memory(specs: list[ColumnSpec]) -> dict[str, Column]:
     """The columns in memory of the process's own, for an engine that nobody observes."""
     sizes: dict[Typecode, int] = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}
-    return {spec.name: memoryview(bytearray(spec.count * sizes[spec.typecode])).cast(spec.typecode) for spec in specs}
+    return {spec.name: memoryview(bytearray(spec.length * sizes[spec.typecode])).cast(spec.typecode) for spec in specs}
