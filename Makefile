@@ -44,10 +44,10 @@ check: setup
 	@$(BIN)/python -m pytest -q
 
 shows: setup
-	@$(BIN)/python -m benchmarks.shows
+	@$(BIN)/python -m benchmarks.run shows
 
 bench: setup
-	@$(BIN)/python -m benchmarks.bench
+	@$(BIN)/python -m benchmarks.run bench
 
 clean:
 	rm -rf $(VENV) build *.egg-info

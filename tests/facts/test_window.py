@@ -1,0 +1,56 @@
+"""Counters become rates here and nowhere else."""
+
+from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.snapshot import Snapshot, Target
+from inferdbg.facts.window import SECOND, Window
+
+TARGET = Target(kind="process", name="pid 1")
+
+
+def moment(second: float, generated: int | None, ttft: Histogram | None = None) -> Snapshot:
+    now = int(second * SECOND)
+    return Snapshot(
+        seq=int(second * 10),
+        wall_ns=now,
+        mono_ns=now,
+        target=TARGET,
+        scheduler=Scheduler(origin=Origin("test", now), generated_tokens_total=generated, ttft=ttft),
+    )
+
+
+def generated(snapshot: Snapshot) -> int | None:
+    return snapshot.scheduler and snapshot.scheduler.generated_tokens_total
+
+
+def test_a_rate_is_rise_over_time_passed() -> None:
+    window = Window([moment(0, 100), moment(1, 150), moment(2, 400)])
+    assert window.rate(generated, over_ns=SECOND) == 250.0
+    assert window.rate(generated, over_ns=60 * SECOND) == 150.0
+
+
+def test_one_snapshot_has_no_rate() -> None:
+    assert Window([moment(0, 100)]).rate(generated) is None
+
+
+def test_unknown_stays_unknown() -> None:
+    assert Window([moment(0, None), moment(1, 5)]).rate(generated) is None
+
+
+def test_after_a_restart_the_whole_counter_is_the_rise() -> None:
+    assert Window([moment(0, 1000), moment(1, 30)]).delta(generated) == 30
+
+
+def test_a_sparkline_has_gaps_where_nothing_was_seen() -> None:
+    window = Window([moment(0, 0), moment(1, 10), moment(2, 30)])
+    assert window.rates(generated, points=4, over_ns=4 * SECOND) == [None, None, 10.0, 20.0]
+
+
+def test_percentiles_are_of_the_last_minute_only() -> None:
+    slow = Histogram((10, 1000), (0, 100, 0), 50_000)
+    then_fast = Histogram((10, 1000), (10, 100, 0), 50_050)
+    window = Window([moment(0, 0, slow), moment(60, 1, then_fast)])
+    ttft = window.percentile(lambda s: s.scheduler and s.scheduler.ttft, 0.95)
+    assert ttft is not None
+    assert ttft <= 10
