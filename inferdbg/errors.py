@@ -11,7 +11,9 @@ class Exit(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     NOTHING_CHECKED = 4
+    BUG = 70  # our own: EX_SOFTWARE of sysexits.h
     INTERRUPTED = 130
+    BROKEN_PIPE = 141  # the reader of our output went away: 128 + SIGPIPE, as other tools end
 
 
 class InferdbgError(Exception):

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 Confidence = Literal["sure", "likely", "possible"]
+Severity = Literal["dead", "stuck", "wrong", "slow", "note"]
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -15,12 +16,12 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """``cause``: the id, stable, for programs. ``summary``: the sentence for people. ``severity`` orders: ``dead`` or
-    ``stuck`` before ``slow`` before ``note``. ``since_ns``: mono_ns of when it began, as far as the Window shows.
+    """``cause``: the id, stable, for programs. ``summary``: the sentence for people. ``severity`` orders: ``dead``,
+    ``stuck``, ``wrong`` (answers are false or missing), ``slow``, ``note``. ``since_ns``: mono_ns of when it began, as far as the Window shows.
     ``explains``: causes of other findings that are only its consequence."""
 
     cause: str
-    severity: Literal["dead", "stuck", "slow", "note"]
+    severity: Severity
     confidence: Confidence
     summary: str
     evidence: tuple[Evidence, ...] = ()
