@@ -17,7 +17,8 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
 class Finding(Struct, frozen=True, omit_defaults=True):
     """``cause``: the id, stable, for programs. ``summary``: the sentence for people. ``severity`` orders: ``dead``,
-    ``stuck``, ``wrong`` (answers are false or missing), ``slow``, ``note``. ``since_ns``: mono_ns of when it began, as far as the Window shows.
+    ``stuck``, ``wrong`` (answers are false or missing), ``slow``, ``note``. ``since_ns``: mono_ns of when it began, as
+    far as the Window shows.
     ``explains``: causes of other findings that are only its consequence."""
 
     cause: str
