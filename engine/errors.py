@@ -19,7 +19,11 @@ class ConfigError(EngineError):
 
 
 class BadRequest(EngineError):
-    """A request that makes no sense, or that can never fit: refused at the door."""
+    """A request that makes no sense, or that can never fit: refused at the door. ``param``: the guilty field."""
+
+    def __init__(self, message: str, hint: str = "", param: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.param = param
 
 
 class Overloaded(EngineError):

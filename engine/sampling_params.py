@@ -34,4 +34,4 @@ class SamplingParams:
             (self.n >= 1, "n", "at least 1"),
         ):
             if not holds:
-                raise BadRequest(f"{name} must be {rule}, not {getattr(self, name)!r}")
+                raise BadRequest(f"{name} must be {rule}, not {getattr(self, name)!r}", param=name)
