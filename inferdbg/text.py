@@ -1,6 +1,7 @@
 """How values look: durations, sizes, counts, ratios and foreign text are formatted here and nowhere else."""
 
 import re
+import time
 from collections.abc import Sequence
 
 UNKNOWN = "-"
@@ -23,6 +24,11 @@ def duration(ns: float | None) -> str:
         if abs(ns) / 1e9 / seconds < limit:
             return f"{_digits(ns / 1e9 / seconds)} {unit}"
     return f"{_digits(ns / 86400e9)} d"
+
+
+def clock(wall_ns: int | None) -> str:
+    """The time of day, here: ``14:02:07``."""
+    return UNKNOWN if wall_ns is None else time.strftime("%H:%M:%S", time.localtime(wall_ns / 1e9))
 
 
 def size(count: float | None) -> str:
