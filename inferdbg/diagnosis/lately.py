@@ -1,0 +1,100 @@
+"""What happened in the last minute, in the numbers that several rules judge by."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from inferdbg.facts.sections.events import Event
+from inferdbg.facts.sections.pulse import Pulse
+from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.steps import Step
+from inferdbg.facts.window import SECOND, Counter, Window
+
+MINUTE = 60 * SECOND
+_ENOUGH_TO_COUNT = 10 * SECOND
+_STEPS_THAT_TELL_NORMAL = 64
+
+
+def normal_step_ns(window: Window) -> int | None:
+    """Median length of the last steps; None when none is known."""
+    steps = window.steps(_STEPS_THAT_TELL_NORMAL)
+    return round(median(step.total_ns for step in steps)) if steps else None
+
+
+def patience_ns(window: Window) -> int:
+    """How long an engine may be silent before it counts as stuck: 2 s, or five normal steps where those are longer."""
+    return max(2 * SECOND, 5 * (normal_step_ns(window) or 0))
+
+
+def events_of(window: Window, *kinds: str, over_ns: int = MINUTE) -> list[Event]:
+    """Events of these kinds in the last ``over_ns``, oldest first, also those older than the Window's first look: an
+    engine keeps a ring of them."""
+    return list(_newest_events(window, kinds, window.now.mono_ns - over_ns))[::-1]
+
+
+def steps_of(window: Window, over_ns: int = MINUTE) -> list[Step]:
+    """Steps begun in the last ``over_ns``, oldest first."""
+    return list(_newest_steps(window, window.now.mono_ns - over_ns))[::-1]
+
+
+def counters_tell(window: Window) -> bool:
+    """The Window is long enough that rises of counters say more than the engine's rings do."""
+    return window.span_ns >= _ENOUGH_TO_COUNT
+
+
+def rose(window: Window, counter: Counter, *kinds: str) -> tuple[int, int]:
+    """How often something happened lately, and in how many ns: by its counter in a long Window, in a short one by the
+    events that the engine kept, where those are more."""
+    by_counter = window.delta(counter, MINUTE) or 0
+    span_ns = min(MINUTE, window.span_ns)
+    if counters_tell(window):
+        return by_counter, span_ns
+    events = events_of(window, *kinds)
+    if len(events) > by_counter:
+        return len(events), window.now.mono_ns - events[0].mono_ns
+    return by_counter, span_ns
+
+
+def request_named(window: Window, number: int) -> str:
+    """The client's name for it where it is still known, else its number."""
+    for request in requests_now(window):
+        if request.number == number:
+            return request.id
+    return f"request {number}"
+
+
+def requests_now(window: Window) -> tuple[Request, ...]:
+    return window.now.requests.items if window.now.requests is not None else ()
+
+
+def place_of(pulse: Pulse) -> str:
+    """Where in a step the engine is: ``forward, layer 7, kernel attention launched and not completed``."""
+    words: list[str] = [pulse.phase]
+    if pulse.phase in ("forward", "sample"):
+        if pulse.layer is not None:
+            words.append(f"layer {pulse.layer}")
+        if pulse.kernel is not None:
+            words.append(f"kernel {pulse.kernel}" + (" launched and not completed" if in_kernel(pulse) else ""))
+    return ", ".join(words)
+
+
+def in_kernel(pulse: Pulse) -> bool:
+    """A kernel was launched and has not returned."""
+    launched, completed = pulse.kernels_launched, pulse.kernels_completed
+    return pulse.kernel is not None and launched is not None and completed is not None and launched > completed
+
+
+def _newest_events(window: Window, kinds: tuple[str, ...], horizon_ns: int) -> Iterator[Event]:
+    for snapshot in reversed(window.snapshots):
+        for event in reversed(snapshot.events.items if snapshot.events is not None else ()):
+            if event.mono_ns < horizon_ns:
+                return
+            if event.kind in kinds:
+                yield event
+
+
+def _newest_steps(window: Window, horizon_ns: int) -> Iterator[Step]:
+    for snapshot in reversed(window.snapshots):
+        for step in reversed(snapshot.steps.items if snapshot.steps is not None else ()):
+            if step.start_ns < horizon_ns:
+                return
+            yield step

@@ -1,0 +1,16 @@
+"""One file a rule: a pure generator ``check(window)`` of Findings. Whatever lies in this folder is asked."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+
+from inferdbg.diagnosis.finding import Finding
+from inferdbg.facts.window import Window
+
+Rule = Callable[[Window], Iterator[Finding]]
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule by the name of its file."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}").check for name in names}

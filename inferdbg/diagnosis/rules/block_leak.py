@@ -1,0 +1,80 @@
+"""Blocks are held that no request's table names: the books of the pool do not balance, and here is by how much."""
+
+from collections.abc import Iterator
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.lately import request_named
+from inferdbg.facts.sections.kvcache import USED, KVCache
+from inferdbg.facts.sections.requests import Requests
+from inferdbg.facts.window import Window
+
+_NAMED = 4
+
+
+def check(window: Window) -> Iterator[Finding]:
+    kvcache, requests, pulse = window.now.kvcache, window.now.requests, window.now.pulse
+    if kvcache is None or requests is None or kvcache.state is None or kvcache.refcount is None:
+        return
+    if pulse is not None and pulse.intent is not None:
+        return  # half done: the books need not balance
+    counted = sum(memoryview(kvcache.refcount).cast("H"))
+    held = sum(request.block_count for request in requests.items)
+    if counted == held:
+        return
+    if counted < held:
+        yield Finding(
+            cause="block_double_free",
+            severity="wrong",
+            confidence="likely",
+            summary=f"the pool counts {text.count(counted)} holds of blocks, the requests' tables have "
+            f"{text.count(held)}: {text.count(held - counted)} were freed while held and may be given away",
+            evidence=(Evidence("kvcache.refcount", f"sums up to {text.count(counted)}"),),
+            next_step="inferdbg top, view KV map: look for cells whose owner does not hold them",
+        )
+        return
+    leaked = _held_by_nobody(kvcache, requests)
+    if not leaked:
+        return
+    owners = sorted({request_named(window, owner) for owner in _owners(kvcache, leaked)})
+    old = len(window.snapshots) > 1 and _all_older(kvcache, leaked, window.snapshots[-2].mono_ns)
+    share = text.percent(len(leaked) / kvcache.num_blocks)
+    yield Finding(
+        cause="block_leak",
+        severity="wrong",
+        confidence="sure" if old else "likely",
+        summary=f"{text.count(len(leaked))} blocks ({share} of the pool) are held by no request: leaked",
+        evidence=(
+            Evidence("kvcache.refcount", f"{text.count(counted)} holds against {text.count(held)} in tables"),
+            Evidence("kvcache.state", "blocks " + ", ".join(map(str, leaked[:_NAMED])) + _and_more(leaked)),
+            *([Evidence("kvcache.owner", "last given to " + ", ".join(owners[:_NAMED]) + _and_more(owners))]),
+        ),
+        next_step="look at how these requests ended: an abort or a failed admission that gave nothing back",
+        since_ns=_oldest_use(kvcache, leaked),
+        explains=("kv_pressure",) if len(leaked) * 10 >= kvcache.num_blocks else (),
+    )
+
+
+def _held_by_nobody(kvcache: KVCache, requests: Requests) -> list[int]:
+    tables = set().union(*(request.block_table() for request in requests.items))
+    return [block for block, state in enumerate(kvcache.state or b"") if state == USED and block not in tables]
+
+
+def _owners(kvcache: KVCache, blocks: list[int]) -> set[int]:
+    column = memoryview(kvcache.owner or b"").cast("I")
+    return {column[block] for block in blocks} if len(column) == kvcache.num_blocks else set()
+
+
+def _all_older(kvcache: KVCache, blocks: list[int], horizon_ns: int) -> bool:
+    """None of them was touched since the look before: no read of a moving pool has made them up."""
+    column = memoryview(kvcache.last_used or b"").cast("Q")
+    return len(column) == kvcache.num_blocks and all(column[block] < horizon_ns for block in blocks)
+
+
+def _oldest_use(kvcache: KVCache, blocks: list[int]) -> int | None:
+    column = memoryview(kvcache.last_used or b"").cast("Q")
+    return min(column[block] for block in blocks) if len(column) == kvcache.num_blocks else None
+
+
+def _and_more(items: list[int] | list[str]) -> str:
+    return f" and {text.count(len(items) - _NAMED)} more" if len(items) > _NAMED else ""

@@ -1,0 +1,62 @@
+"""The engine's process is gone: when, and in the middle of what."""
+
+from collections.abc import Iterator
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.lately import events_of, place_of, request_named
+from inferdbg.facts.sections.pulse import Pulse
+from inferdbg.facts.sections.server import Server
+from inferdbg.facts.window import Window
+
+_LAST_WORDS = 3
+
+
+def check(window: Window) -> Iterator[Finding]:
+    server, pulse = window.now.server, window.now.pulse
+    if server is None or server.state != "dead":
+        return
+    yield Finding(
+        cause="engine_dead",
+        severity="dead",
+        confidence="sure",
+        summary=f"{server.engine} pid {server.pid} died{_when(server, pulse)}{_amid(pulse)}",
+        evidence=tuple(_evidence(window, pulse)),
+        next_step=f"inferdbg open {server.box_path}" if server.box_path else "read the end of its log",
+        since_ns=pulse.heartbeat_ns if pulse is not None else window.now.mono_ns,
+        explains=("step_stalled", "kernel_wedged", "engine_thread_gone"),
+    )
+
+
+def _when(server: Server, pulse: Pulse | None) -> str:
+    if pulse is None or server.started_wall_ns is None or server.started_mono_ns is None:
+        return ""
+    lived_ns = pulse.heartbeat_ns - server.started_mono_ns
+    return f" at {text.clock(server.started_wall_ns + lived_ns)}, {text.duration(lived_ns)} after its start,"
+
+
+def _amid(pulse: Pulse | None) -> str:
+    if pulse is None:
+        return ""
+    if pulse.phase == "idle":
+        return f" while idle, after step {text.count(pulse.step)}"
+    if pulse.phase in ("starting", "stopping"):
+        return f" while {pulse.phase}"
+    return f" in the middle of step {text.count(pulse.step)}: {place_of(pulse)}"
+
+
+def _evidence(window: Window, pulse: Pulse | None) -> Iterator[Evidence]:
+    yield Evidence("server.state", "nobody holds the lock of its black box, and it was not marked as stopped cleanly")
+    if pulse is not None:
+        began = text.duration(pulse.heartbeat_ns - pulse.phase_since_ns)
+        yield Evidence("pulse.heartbeat_ns", f"last sign of life {began} into phase {pulse.phase}")
+        if pulse.intent is not None:
+            block = "" if pulse.intent.block is None else f" of block {pulse.intent.block}"
+            owner = "" if pulse.intent.request is None else f" for {request_named(window, pulse.intent.request)}"
+            yield Evidence("pulse.intent", f"half done: {pulse.intent.operation}{block}{owner}; all else is consistent")
+    scheduler = window.now.scheduler
+    if scheduler is not None and scheduler.running is not None:
+        yield Evidence("scheduler", f"{scheduler.running} requests ran, {text.count(scheduler.waiting)} waited")
+    for event in events_of(window, "fault", "failed", "logged")[-_LAST_WORDS:]:
+        before = text.duration(window.now.mono_ns - event.mono_ns)
+        yield Evidence(f"events.{event.seq}", f"{event.kind} {before} before: {event.text}")

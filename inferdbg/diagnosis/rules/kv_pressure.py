@@ -1,0 +1,119 @@
+"""The KV cache is too small for what runs: requests wait for blocks, or are preempted and computed again."""
+
+from collections.abc import Iterator
+from math import ceil
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.lately import MINUTE, counters_tell, events_of, requests_now, rose, steps_of
+from inferdbg.facts.sections.kvcache import KVCache
+from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.server import Server
+from inferdbg.facts.window import SECOND, Window
+
+_WAITS_THAT_MATTER_NS = SECOND
+
+
+def check(window: Window) -> Iterator[Finding]:
+    starved = _starved(window)
+    preemptions, over_ns = rose(window, lambda s: s.scheduler.preempted_total if s.scheduler else None, "preempted")
+    if not starved and not preemptions:
+        return
+    said = []
+    if starved:
+        said.append(f"{len(starved)} of {_waiting(window)} waiting requests need more blocks than are free")
+    if preemptions:
+        said.append(f"{text.count(preemptions)} preemptions in {text.duration(over_ns)} {_cost(window)}")
+    yield Finding(
+        cause="kv_pressure",
+        severity="slow",
+        confidence="sure" if preemptions else "likely",
+        summary="KV cache is the bottleneck: " + "; ".join(said),
+        evidence=tuple(_evidence(window, starved)),
+        next_step=_advice(window),
+        since_ns=_since(window, starved),
+        explains=("queue_full",),
+    )
+
+
+def _starved(window: Window) -> list[Request]:
+    """Requests that wait for blocks, longest first, if the first has waited long enough for a person to care."""
+    waiting = [r for r in requests_now(window) if r.wait is not None and r.wait.reason == "blocks"]
+    patient = [r for r in waiting if r.arrived_ns is not None and _waited_ns(window, r) >= _WAITS_THAT_MATTER_NS]
+    return waiting if patient else []
+
+
+def _waited_ns(window: Window, request: Request) -> int:
+    return window.now.mono_ns - max(request.arrived_ns or 0, request.last_token_ns or 0)
+
+
+def _waiting(window: Window) -> int:
+    return sum(request.stage in ("waiting", "preempted") for request in requests_now(window))
+
+
+def _cost(window: Window) -> str:
+    """What was computed twice, as a share of all tokens computed in the same stretch."""
+    if counters_tell(window):
+        again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE) or 0
+        prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE) or 0
+        generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE) or 0
+        share = f" ({text.percent(again / (prefilled + generated))} of all work)" if prefilled + generated else ""
+        return f"cost {text.count(again)} recomputed tokens{share}"
+    steps = steps_of(window)
+    first_ns = steps[0].start_ns if steps else window.now.mono_ns
+    lost = sum(e.tokens or 0 for e in events_of(window, "preempted") if e.mono_ns >= first_ns)
+    work = sum(step.prefill_tokens + step.decode_tokens for step in steps)
+    if not work:
+        return "threw computed tokens away"
+    return f"threw away {text.count(lost)} computed tokens ({text.percent(lost / work)} of the work of the last steps)"
+
+
+def _advice(window: Window) -> str:
+    """Counts every running and waiting request, up to the running limit, at its full length with nothing shared."""
+    server, kvcache = window.now.server, window.now.kvcache
+    limit = server.config.max_running if server is not None and server.config is not None else None
+    rooms = [r for r in (_blocks_at_full_length(request, kvcache) for request in requests_now(window)) if r][:limit]
+    if kvcache is None or not rooms:
+        return "more KV blocks, or fewer requests at a time"
+    ways = []
+    fitting = kvcache.num_blocks * len(rooms) // sum(rooms)
+    if 1 <= fitting < len(rooms):
+        ways.append(f"lower --max-running to {fitting}")
+    missing = sum(rooms) - kvcache.num_blocks
+    if missing > 0:
+        ways.append(f"add {text.count(missing)} blocks{_weight(missing, kvcache, server)}")
+    return " or ".join(ways) or "the worst has passed: at full length all that run now fit"
+
+
+def _blocks_at_full_length(request: Request, kvcache: KVCache | None) -> int:
+    if kvcache is None or request.prompt_tokens is None:
+        return 0
+    return ceil((request.prompt_tokens + (request.max_output_tokens or 0)) / kvcache.block_size)
+
+
+def _weight(blocks: int, kvcache: KVCache, server: Server | None) -> str:
+    per_token = server.model.kv_bytes_per_token if server is not None and server.model is not None else None
+    held = f", {text.size(blocks * kvcache.block_size * per_token)}" if per_token else ""
+    return f" (--num-blocks {kvcache.num_blocks + blocks}{held})"
+
+
+def _evidence(window: Window, starved: list[Request]) -> Iterator[Evidence]:
+    kvcache = window.now.kvcache
+    if kvcache is not None and kvcache.used_blocks is not None:
+        share = text.percent(kvcache.used_blocks / kvcache.num_blocks)
+        yield Evidence("kvcache.used_blocks", f"{share} of {text.count(kvcache.num_blocks)} blocks are held")
+    for request in starved[:1]:
+        if request.wait is not None:
+            waited = text.duration(_waited_ns(window, request))
+            needs, free = text.count(request.wait.needs), text.count(request.wait.available)
+            yield Evidence(
+                f"requests.{request.number}.wait", f"{request.id} needs {needs} blocks, {free} free, for {waited}"
+            )
+    for event in events_of(window, "preempted")[-1:]:
+        yield Evidence(f"events.{event.seq}", f"last preemption at step {text.count(event.step)}")
+
+
+def _since(window: Window, starved: list[Request]) -> int | None:
+    began = [event.mono_ns for event in events_of(window, "preempted")[:1]]
+    began += [request.arrived_ns for request in starved[:1] if request.arrived_ns is not None]
+    return min(began, default=None)

@@ -1,0 +1,90 @@
+"""The engine lives, is in the middle of a step, and nothing moves: in which phase, layer and kernel, for how long."""
+
+from collections.abc import Iterator
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Confidence, Evidence, Finding
+from inferdbg.diagnosis.lately import in_kernel, normal_step_ns, patience_ns, place_of
+from inferdbg.facts.sections.pulse import Pulse
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import Window
+
+_STACK = "py-spy dump --nonblocking --pid {pid}"
+
+
+def check(window: Window) -> Iterator[Finding]:
+    pulse, server = window.now.pulse, window.now.server
+    if pulse is None or pulse.phase in ("starting", "idle", "stopping"):
+        return
+    if server is not None and server.state != "alive":
+        return
+    still = _unmoved(window)
+    since_ns = _since(window, still, pulse)
+    silent_ns = window.now.mono_ns - since_ns
+    if silent_ns <= patience_ns(window):
+        return
+    wedged = in_kernel(pulse)
+    pid = server.pid if server is not None and server.pid is not None else "PID"
+    yield Finding(
+        cause="kernel_wedged" if wedged else "step_stalled",
+        severity="stuck",
+        confidence=_confidence(window, still),
+        summary=f"step {text.count(pulse.step)} has not moved for {text.duration(silent_ns)}: {place_of(pulse)}",
+        evidence=tuple(_evidence(window, pulse, silent_ns)),
+        next_step=_STACK.format(pid=pid),
+        since_ns=since_ns,
+    )
+
+
+def _unmoved(window: Window) -> list[Snapshot]:
+    """The last Snapshots, oldest first, between which the engine did not do anything that it would tell."""
+    still: list[Snapshot] = []
+    for snapshot in reversed(window.snapshots):
+        if snapshot.pulse is None or _position(snapshot.pulse) != _position(window.now.pulse):
+            break
+        still.append(snapshot)
+    return still[::-1]
+
+
+def _position(pulse: Pulse | None) -> tuple[int | str | None, ...]:
+    if pulse is None:
+        return ()
+    return (
+        pulse.step,
+        pulse.phase,
+        pulse.phase_since_ns,
+        pulse.layer,
+        pulse.kernel,
+        pulse.kernels_launched,
+        pulse.kernels_completed,
+    )
+
+
+def _since(window: Window, still: list[Snapshot], pulse: Pulse) -> int:
+    """The phase's begin; but where we saw a kernel move within this phase, the first look that saw no more of it."""
+    before = window.snapshots[-len(still) - 1] if len(still) < len(window.snapshots) else None
+    if before is not None and before.pulse is not None and before.pulse.phase_since_ns == pulse.phase_since_ns:
+        return still[0].mono_ns
+    return pulse.phase_since_ns
+
+
+def _confidence(window: Window, still: list[Snapshot]) -> Confidence:
+    """One look cannot tell a long kernel from a wedged one; two that saw nothing move can nearly."""
+    if len(still) == 1:
+        return "possible"
+    return "sure" if window.now.mono_ns - still[0].mono_ns > patience_ns(window) else "likely"
+
+
+def _evidence(window: Window, pulse: Pulse, silent_ns: int) -> Iterator[Evidence]:
+    yield Evidence("pulse.phase_since_ns", f"in phase {pulse.phase} for {text.duration(silent_ns)}")
+    if in_kernel(pulse):
+        yield Evidence(
+            "pulse.kernels_launched",
+            f"{text.count(pulse.kernels_launched)} kernels launched, {text.count(pulse.kernels_completed)} completed",
+        )
+    normal_ns = normal_step_ns(window)
+    if normal_ns is not None:
+        yield Evidence("steps", f"a normal step takes {text.duration(normal_ns)} (median)")
+    for process in window.now.processes.items if window.now.processes is not None else ():
+        if process.state is not None:
+            yield Evidence("processes.state", f"process {process.pid} ({process.name}) is in state {process.state}")
