@@ -34,7 +34,7 @@ def any_of(wanted: object) -> st.SearchStrategy[Any]:
         return st.one_of(*map(any_of, arguments))
     if origin is tuple:
         return st.lists(any_of(arguments[0]), max_size=3).map(tuple)
-    fields = {field.name: any_of(field.type) for field in msgspec.structs.fields(wanted)  # type: ignore[arg-type]}
+    fields = {field.name: any_of(field.type) for field in msgspec.structs.fields(wanted)}
     return st.builds(wanted, **fields)
 
 
