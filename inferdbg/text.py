@@ -48,6 +48,11 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def counted(value: int | None, noun: str) -> str:
+    """``1 request``, ``48,112 requests``."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
 def short(value: float | None) -> str:
     """A number in four characters or fewer: ``283``, ``1.2k``, ``3.1M``."""
     if value is None:

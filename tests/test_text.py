@@ -58,3 +58,12 @@ def test_foreign_text_is_cut_and_says_so() -> None:
 def test_a_sparkline_leaves_a_gap_where_nothing_is_known() -> None:
     assert text.sparkline([0, None, 4, 8]) == "▁ ▅█"
     assert text.sparkline([0, 0]) == "▁▁"
+
+
+def test_a_count_agrees_with_its_noun() -> None:
+    assert [text.counted(value, "block") for value in (0, 1, 1200, None)] == [
+        "0 blocks",
+        "1 block",
+        "1,200 blocks",
+        "- blocks",
+    ]

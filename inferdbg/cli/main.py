@@ -39,6 +39,13 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"{verbs.__name__}.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before click's own answer to it, which is code 1: findings
+            reader_gone()
+            return Exit.BROKEN_PIPE
+
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
@@ -71,10 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.USAGE
     out = standard(colour=environment.colour)
     try:
-        return int(cli.main(argv, prog_name="inferdbg", standalone_mode=False, obj=out) or Exit.FINE)
-    except BrokenPipeError:
-        reader_gone()
-        return Exit.BROKEN_PIPE
+        args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+        return int(cli.main(args, prog_name="inferdbg", standalone_mode=False, obj=out) or Exit.FINE)
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001  the boundary: everything becomes a line, a hint and a code
@@ -82,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception, out: Output, *, debug: bool) -> int:
-    from inferdbg.engine.errors import EngineError
+    from inferdbg.engine.errors import BadRequest, ConfigError, EngineError
 
     if debug:
         out.say("".join(traceback.format_exception(error)).rstrip())
@@ -98,7 +103,7 @@ def _report(error: Exception, out: Output, *, debug: bool) -> int:
         return error.code
     if isinstance(error, EngineError):
         out.complain(error.message, error.hint)
-        return Exit.UNREACHABLE
+        return Exit.USAGE if isinstance(error, BadRequest | ConfigError) else Exit.UNREACHABLE
     if isinstance(error, OSError) and error.strerror:
         out.complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         return Exit.UNREACHABLE

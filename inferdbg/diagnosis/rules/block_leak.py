@@ -28,7 +28,7 @@ def check(window: Window) -> Iterator[Finding]:
             severity="wrong",
             confidence="likely",
             summary=f"the pool counts {text.count(counted)} holds of blocks, the requests' tables have "
-            f"{text.count(held)}: {text.count(held - counted)} were freed while held and may be given away",
+            f"{text.count(held)}: {text.counted(held - counted, 'hold')} given back while held and may be given away",
             evidence=(Evidence("kvcache.refcount", f"sums up to {text.count(counted)}"),),
             next_step="inferdbg top, view KV map: look for cells whose owner does not hold them",
         )
@@ -43,7 +43,7 @@ def check(window: Window) -> Iterator[Finding]:
         cause="block_leak",
         severity="wrong",
         confidence="sure" if old else "likely",
-        summary=f"{text.count(len(leaked))} blocks ({share} of the pool) are held by no request: leaked",
+        summary=f"{text.counted(len(leaked), 'block')} ({share} of the pool) held by no request: leaked",
         evidence=(
             Evidence("kvcache.refcount", f"{text.count(counted)} holds against {text.count(held)} in tables"),
             Evidence("kvcache.state", "blocks " + ", ".join(map(str, leaked[:_NAMED])) + _and_more(leaked)),

@@ -56,7 +56,9 @@ def _evidence(window: Window, pulse: Pulse | None) -> Iterator[Evidence]:
             yield Evidence("pulse.intent", f"half done: {pulse.intent.operation}{block}{owner}; all else is consistent")
     scheduler = window.now.scheduler
     if scheduler is not None and scheduler.running is not None:
-        yield Evidence("scheduler", f"{scheduler.running} requests ran, {text.count(scheduler.waiting)} waited")
+        yield Evidence(
+            "scheduler", f"{text.counted(scheduler.running, 'request')} ran, {text.count(scheduler.waiting)} waited"
+        )
     for event in events_of(window, "fault", "failed", "logged")[-_LAST_WORDS:]:
         before = text.duration(window.now.mono_ns - event.mono_ns)
         yield Evidence(f"events.{event.seq}", f"{event.kind} {before} before: {event.text}")

@@ -21,9 +21,11 @@ def check(window: Window) -> Iterator[Finding]:
         return
     said = []
     if starved:
-        said.append(f"{len(starved)} of {_waiting(window)} waiting requests need more blocks than are free")
+        said.append(
+            f"{len(starved)} of {text.counted(_waiting(window), 'waiting request')} need more blocks than are free"
+        )
     if preemptions:
-        said.append(f"{text.count(preemptions)} preemptions in {text.duration(over_ns)} {_cost(window)}")
+        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)} {_cost(window)}")
     yield Finding(
         cause="kv_pressure",
         severity="slow",
@@ -57,15 +59,18 @@ def _cost(window: Window) -> str:
         again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE) or 0
         prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE) or 0
         generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE) or 0
-        share = f" ({text.percent(again / (prefilled + generated))} of all work)" if prefilled + generated else ""
-        return f"cost {text.count(again)} recomputed tokens{share}"
+        work = max(again, prefilled + generated)
+        share = f" ({text.percent(again / work)} of all work)" if work else ""
+        return f"cost {text.counted(again, 'recomputed token')}{share}"
     steps = steps_of(window)
     first_ns = steps[0].start_ns if steps else window.now.mono_ns
     lost = sum(e.tokens or 0 for e in events_of(window, "preempted") if e.mono_ns >= first_ns)
-    work = sum(step.prefill_tokens + step.decode_tokens for step in steps)
+    work = max(lost, sum(step.prefill_tokens + step.decode_tokens for step in steps))
     if not work:
         return "threw computed tokens away"
-    return f"threw away {text.count(lost)} computed tokens ({text.percent(lost / work)} of the work of the last steps)"
+    return (
+        f"threw away {text.counted(lost, 'computed token')} ({text.percent(lost / work)} of the work of the last steps)"
+    )
 
 
 def _advice(window: Window) -> str:
@@ -81,8 +86,8 @@ def _advice(window: Window) -> str:
         ways.append(f"lower --max-running to {fitting}")
     missing = sum(rooms) - kvcache.num_blocks
     if missing > 0:
-        ways.append(f"add {text.count(missing)} blocks{_weight(missing, kvcache, server)}")
-    return " or ".join(ways) or "the worst has passed: at full length all that run now fit"
+        ways.append(f"add {text.counted(missing, 'block')}{_weight(missing, kvcache, server)}")
+    return " or ".join(ways) or "at full length all of them fit: it passes by itself"
 
 
 def _blocks_at_full_length(request: Request, kvcache: KVCache | None) -> int:

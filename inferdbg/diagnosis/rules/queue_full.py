@@ -20,7 +20,7 @@ def check(window: Window) -> Iterator[Finding]:
         cause="queue_full",
         severity="slow",
         confidence="sure",
-        summary=f"{text.count(refused)} requests were turned away in {text.duration(over_ns)}: "
+        summary=f"{text.counted(refused, 'request')} turned away in {text.duration(over_ns)}: "
         f"{text.count(limit)} wait already, as many as may",
         evidence=(
             Evidence("scheduler.waiting", f"{text.count(scheduler.waiting)} wait now, up to {text.count(limit)} may"),

@@ -20,7 +20,7 @@ def check(window: Window) -> Iterator[Finding]:
         cause="numeric_nan" if not_numbers else "requests_failing",
         severity="wrong",
         confidence="sure",
-        summary=f"{text.count(failures)} requests failed in {text.duration(over_ns)}"
+        summary=f"{text.counted(failures, 'request')} failed in {text.duration(over_ns)}"
         + (f": {events[-1].text}" if events else ""),
         evidence=tuple(
             Evidence(f"events.{event.seq}", f"{request_named(window, event.request or 0)} failed: {event.text}")

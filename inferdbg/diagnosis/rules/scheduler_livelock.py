@@ -29,8 +29,8 @@ def check(window: Window) -> Iterator[Finding]:
         cause="scheduler_livelock",
         severity="stuck",
         confidence="sure",
-        summary=f"{text.count(steps)} steps in {text.duration(over_ns)} computed no token, though "
-        f"{text.count(running)} requests run and {text.count(waiting)} wait: the scheduler turns in a circle",
+        summary=f"{text.counted(steps, 'step')} in {text.duration(over_ns)} computed no token, though "
+        f"{text.counted(running, 'request')} run and {text.count(waiting)} wait: the scheduler turns in a circle",
         evidence=(
             Evidence("scheduler.steps_total", f"rose by {text.count(steps)}"),
             Evidence("scheduler.generated_tokens_total", "did not rise, nor did prefilled_tokens_total"),

@@ -78,10 +78,9 @@ def _confidence(window: Window, still: list[Snapshot]) -> Confidence:
 def _evidence(window: Window, pulse: Pulse, silent_ns: int) -> Iterator[Evidence]:
     yield Evidence("pulse.phase_since_ns", f"in phase {pulse.phase} for {text.duration(silent_ns)}")
     if in_kernel(pulse):
-        yield Evidence(
-            "pulse.kernels_launched",
-            f"{text.count(pulse.kernels_launched)} kernels launched, {text.count(pulse.kernels_completed)} completed",
-        )
+        completed = text.count(pulse.kernels_completed)
+        launched = f"{text.counted(pulse.kernels_launched, 'kernel')} launched, {completed} completed"
+        yield Evidence("pulse.kernels_launched", launched)
     normal_ns = normal_step_ns(window)
     if normal_ns is not None:
         yield Evidence("steps", f"a normal step takes {text.duration(normal_ns)} (median)")

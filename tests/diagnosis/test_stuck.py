@@ -1,0 +1,161 @@
+"""Rules for an engine that does not go on: dead, stopped, wedged, turning in a circle."""
+
+from msgspec.structs import replace
+
+from inferdbg.diagnosis.diagnose import diagnose
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.processes import Process, Processes
+from inferdbg.facts.sections.pulse import Intent
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import Window
+
+from .moments import MS, SECOND, calm, causes, later, only, steps_before, with_events, with_section
+
+
+def in_kernel(snapshot: Snapshot, *, for_ns: int, phase: str = "forward", launched: int = 101) -> Snapshot:
+    since = snapshot.mono_ns - for_ns
+    return with_section(
+        snapshot,
+        "pulse",
+        step=312,
+        phase=phase,
+        phase_since_ns=since,
+        heartbeat_ns=since,
+        layer=7,
+        kernel="attention",
+        kernels_launched=launched,
+        kernels_completed=100,
+    )
+
+
+# dead
+
+
+def test_a_dead_engine_says_in_the_middle_of_what() -> None:
+    now = with_section(in_kernel(calm()[-1], for_ns=0), "server", state="dead")
+    now = with_section(now, "pulse", intent=Intent("evict", block=17, request=now.requests.items[0].number))
+    found = only([with_events(now, (40 * MS, "logged", "out of patience"))], "engine_dead")
+    assert found.severity == "dead"
+    assert "in the middle of step 312: forward, layer 7, kernel attention launched" in found.summary
+    said = " ".join(evidence.text for evidence in found.evidence)
+    assert f"half done: evict of block 17 for {now.requests.items[0].id}" in said
+    assert "logged 40 ms before: out of patience" in said
+    assert found.next_step == f"inferdbg open {now.server.box_path}"
+
+
+def test_a_dead_engine_is_not_called_stuck_as_well() -> None:
+    now = with_section(in_kernel(calm()[-1], for_ns=9 * SECOND), "server", state="dead")
+    assert causes([now]) == ["engine_dead"]
+
+
+def test_a_clean_stop_is_no_finding() -> None:
+    now = with_section(in_kernel(calm()[-1], for_ns=9 * SECOND), "server", state="stopped cleanly")
+    assert causes([now]) == []
+
+
+# wedged
+
+
+def test_a_wedged_kernel_is_named_with_layer_and_time() -> None:
+    now = in_kernel(calm()[-1], for_ns=4200 * MS)
+    found = only([now], "kernel_wedged")
+    assert found.summary == (
+        "step 312 has not moved for 4.2 s: forward, layer 7, kernel attention launched and not completed"
+    )
+    assert found.confidence == "possible"  # one look cannot tell a long kernel from a wedged one
+    assert found.since_ns == now.mono_ns - 4200 * MS
+    assert found.next_step == "py-spy dump --nonblocking --pid 58"
+
+
+def test_more_looks_make_a_stall_surer() -> None:
+    first = in_kernel(calm()[-1], for_ns=3 * SECOND)
+    assert only([first, later(first, 200 * MS)], "kernel_wedged").confidence == "likely"
+    assert only([first, later(first, 200 * MS), later(first, 3 * SECOND)], "kernel_wedged").confidence == "sure"
+
+
+def test_a_stall_outside_kernels_is_named_by_its_phase() -> None:
+    found = only([in_kernel(calm()[-1], for_ns=3 * SECOND, phase="schedule", launched=100)], "step_stalled")
+    assert found.summary == "step 312 has not moved for 3 s: schedule"
+
+
+def test_a_long_step_whose_kernels_go_on_is_not_stuck() -> None:
+    first = in_kernel(calm()[-1], for_ns=3 * SECOND)
+    moved = with_section(later(first, 200 * MS), "pulse", kernels_launched=140, kernels_completed=139)
+    assert causes([first, moved]) == []
+    assert causes([first, moved, later(moved, 3 * SECOND)]) == ["kernel_wedged"]
+
+
+def test_a_step_is_given_five_normal_ones() -> None:
+    now = in_kernel(calm()[-1], for_ns=9 * SECOND)
+    slow = with_section(now, "steps", items=steps_before(now, count=8, total_ms=2000))
+    assert causes([slow]) == []
+    assert causes([in_kernel(slow, for_ns=11 * SECOND)]) == ["kernel_wedged"]
+
+
+def test_a_step_within_two_seconds_is_not_stuck() -> None:
+    assert causes([in_kernel(calm()[-1], for_ns=1900 * MS)]) == []
+
+
+# stopped
+
+
+def test_a_stopped_process_explains_the_step_that_hangs() -> None:
+    now = in_kernel(calm()[-1], for_ns=5 * SECOND)
+    processes = Processes(Origin("processes", now.mono_ns), (Process(58, "inferdbg", "engine", "T"),))
+    found = diagnose(Window([replace(now, processes=processes)]))
+    assert [finding.cause for finding in found] == ["process_stopped", "kernel_wedged"]
+    assert found[0].next_step == "kill -CONT 58"
+
+
+def test_a_sleeping_process_is_not_stopped() -> None:
+    processes = Processes(Origin("processes", 0), (Process(58, "inferdbg", "engine", "S"),))
+    assert causes([replace(calm()[-1], processes=processes)]) == []
+
+
+# idle
+
+
+def test_an_idle_engine_without_heartbeat_has_lost_its_thread() -> None:
+    now = calm()[-1]
+    quiet = with_section(now, "pulse", phase="idle", heartbeat_ns=now.mono_ns - 5 * SECOND)
+    assert "no heartbeat for 5 s while idle" in only([quiet], "engine_thread_gone").summary
+
+
+def test_an_idle_engine_with_heartbeat_is_fine() -> None:
+    now = calm()[-1]
+    idle = with_section(now, "pulse", phase="idle", phase_since_ns=0, heartbeat_ns=now.mono_ns - 150 * MS)
+    assert causes([idle]) == []
+
+
+# turning in a circle
+
+
+def turned(snapshot: Snapshot, by_ns: int, steps: int, **scheduler: int) -> Snapshot:
+    now = later(snapshot, by_ns)
+    assert now.scheduler is not None
+    now = with_section(now, "scheduler", steps_total=now.scheduler.steps_total + steps, **scheduler)
+    return with_section(now, "pulse", step=now.pulse.step + steps, phase_since_ns=now.mono_ns)
+
+
+def test_steps_without_tokens_are_a_livelock() -> None:
+    first = calm()[-1]
+    snapshots = [first, turned(first, SECOND, 400), turned(first, 2500 * MS, 1000)]
+    found = only(snapshots, "scheduler_livelock")
+    assert found.summary.startswith("1,000 steps in 2.5 s computed no token, though 4 requests run")
+    assert found.since_ns == first.mono_ns
+
+
+def test_steps_with_tokens_are_none() -> None:
+    first = calm()[-1]
+    more = first.scheduler.generated_tokens_total + 1
+    assert causes([first, turned(first, 2500 * MS, 1000, generated_tokens_total=more)]) == []
+
+
+def test_a_livelock_needs_two_seconds() -> None:
+    first = calm()[-1]
+    assert causes([first, turned(first, 1900 * MS, 1000)]) == []
+
+
+def test_an_engine_without_requests_may_turn() -> None:
+    first = with_section(calm()[-1], "scheduler", running=0, waiting=0)
+    assert causes([first, turned(first, 3 * SECOND, 1000)]) == []
