@@ -44,8 +44,11 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 
 class Steps(Struct, frozen=True, omit_defaults=True):
-    """Steps finished since the previous Snapshot, oldest first; ``dropped`` were overwritten before we looked."""
+    """Steps finished since the previous Snapshot, oldest first; ``dropped`` were overwritten before we looked.
+    ``running``: the one that was planned and is not over (what a hung engine was working on); its times are not known
+    yet, ``start_ns`` is when its plan was made."""
 
     origin: Origin
     items: tuple[Step, ...] = ()
     dropped: int = 0
+    running: Step | None = None
