@@ -1,0 +1,92 @@
+"""One step as a picture: whose tokens filled the budget, and which phase took the time."""
+
+from inferdbg import text
+from inferdbg.facts.sections.steps import Step
+from inferdbg.facts.window import Window
+
+from ..ink import Line, Piece, Span, dim, flow, line, stacked_bar, value, width_of
+from .marks import mark, missing
+from .names import Names
+from .pulse import usual_step_ns
+
+PHASES: tuple[tuple[str, str], ...] = (
+    ("schedule", "▚"),
+    ("prepare", "▒"),
+    ("forward", "█"),
+    ("sample", "▓"),
+    ("commit", "░"),
+)
+"""Phases of a step in their order, with the glyph each has in a bar of time."""
+
+
+def batch_lines(window: Window, width: int) -> list[Line]:
+    """The last step: a bar of its tokens against the budget, and its time by phase."""
+    steps = window.now.steps
+    if steps is None:
+        return missing(window.now, "steps", width, "what each step ran")
+    last = next(iter(window.steps(1)), None)
+    if last is None:
+        return [(dim("no step in the time looked at"),)]
+    found = mark(steps.origin, window.now.mono_ns)
+    ran = line(
+        value(text.count(last.prefill_tokens + last.decode_tokens)), dim(f" of {text.count(last.budget)} tokens"), found
+    )
+    bar = line(dim("▕"), budget_bar(last, min(60, max(8, width - width_of(ran) - 18))), dim("▏"))
+    head = line(dim(f"step {text.count(last.step)} "), bar, ran)
+    return [head, *flow(_shares(last, Names(window.now)), width, " · "), *time_lines(window, last, width)]
+
+
+def budget_bar(step: Step, width: int) -> Line:
+    """Prefill chunks, one glyph after another so that neighbours differ, then decodes, then what was left."""
+    chunks = [work.tokens for work in step.work if work.kind == "prefill"] or [step.prefill_tokens]
+    parts = [
+        (tokens, "▒" if index % 2 else "▓", "prefill-other" if index % 2 else "prefill")
+        for index, tokens in enumerate(chunks)
+    ]
+    parts.append((step.decode_tokens, "█", "decode"))
+    total = max(step.budget, step.prefill_tokens + step.decode_tokens)
+    return stacked_bar([part for part in parts if part[0]], total, width)
+
+
+def phase_ns(step: Step, phase: str) -> int:
+    found: int = getattr(step, f"{phase}_ns")
+    return found
+
+
+def time_bar(step: Step, longest_ns: float, width: int) -> Line:
+    """Time by phase; ``longest_ns`` takes the whole width."""
+    return stacked_bar([(phase_ns(step, phase), glyph, phase) for phase, glyph in PHASES], longest_ns, width)
+
+
+def time_lines(window: Window, step: Step, width: int) -> list[Line]:
+    """The step's time in words, the longest phase first."""
+    parts: list[Piece] = [line(value(text.duration(step.total_ns)), dim(" a step"))]
+    for phase, _ in sorted(PHASES, key=lambda item: -phase_ns(step, item[0])):
+        parts.append(line(dim(f"{phase} "), text.duration(phase_ns(step, phase))))
+    parts.append(line(dim("idle before "), text.duration(step.idle_ns)))
+    usual = usual_step_ns(window)
+    if usual is not None:
+        parts.append(line(dim("usually "), text.duration(usual)))
+    return flow(parts, width, " · ")
+
+
+def _shares(step: Step, names: Names) -> list[Piece]:
+    parts: list[Piece] = []
+    chunks = [work for work in step.work if work.kind == "prefill"]
+    decodes = sum(work.kind == "decode" for work in step.work)
+    for index, work in enumerate(chunks[:3]):
+        ink = "prefill-other" if index % 2 else "prefill"
+        parts.append(
+            line(Span("▒ " if index % 2 else "▓ ", ink), dim("prefill "), f"{names(work.request)} {work.tokens}")
+        )
+    if len(chunks) > 3:
+        more = sum(work.tokens for work in chunks[3:])
+        parts.append(line(dim("and "), f"{len(chunks) - 3} more prefills {text.count(more)}"))
+    if not chunks and step.prefill_tokens:
+        parts.append(line(Span("▓ ", "prefill"), dim("prefill "), text.count(step.prefill_tokens)))
+    if step.decode_tokens:
+        each = f"{decodes} requests" if decodes else text.count(step.decode_tokens)
+        parts.append(line(Span("█ ", "decode"), dim("decode "), each))
+    left = step.budget - step.prefill_tokens - step.decode_tokens
+    parts.append(line(text.count(max(0, left)), dim(" unused")))
+    return parts

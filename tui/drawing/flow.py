@@ -1,0 +1,79 @@
+"""What clients feel: tokens per second in and out, time to first token and between tokens."""
+
+from inferdbg import text
+from inferdbg.facts.window import SECOND, Counter, Window
+
+from ..ink import Line, Span, beside, chart, dim, fit_text, flow, line, value, width_of
+from .counters import MINUTE, Buckets, generated, itl, prefilled, ttft
+from .marks import mark, missing
+
+
+def tokens_lines(window: Window, width: int, rows: int = 1) -> list[Line]:
+    """Tokens per second over the last 10 s, out of the model and into it, and how they went over the last minute."""
+    scheduler = window.now.scheduler
+    if scheduler is None:
+        return missing(window.now, "scheduler", width, "tokens and queues")
+    found = mark(scheduler.origin, window.now.mono_ns)
+    half = (width - 3) // 2
+    left = _rate_lines("out", generated, window, half, rows, found)
+    right = _rate_lines("in", prefilled, window, half, rows, found)
+    return beside(left, right, half, "   ")
+
+
+def _rate_lines(label: str, counter: Counter, window: Window, width: int, rows: int, found: Span) -> list[Line]:
+    per_second = window.rate(counter, 10 * SECOND)
+    head = line(dim(f"{label:<4}"), value(fit_text(text.short(_whole(per_second)), 4, right=True)), found, " ")
+    points = min(60, width - width_of(head))
+    if points < 8:
+        return [head]
+    drawn = chart(window.rates(counter, points, MINUTE), rows, "accent")
+    space = Span(" " * width_of(head))
+    return [line(head if index == 0 else space, drawn_line) for index, drawn_line in enumerate(drawn)]
+
+
+def _whole(number: float | None) -> float | None:
+    return number if number is None or number < 10 else round(number)
+
+
+def latency_lines(window: Window, width: int) -> list[Line]:
+    """Medians and 95th percentiles of the last minute, with a mark where the last 10 s are clearly worse or better."""
+    scheduler = window.now.scheduler
+    if scheduler is None:
+        return missing(window.now, "scheduler", width, "latencies")
+    found = mark(scheduler.origin, window.now.mono_ns)
+    seen = text.duration(min(MINUTE, window.span_ns)) if len(window.snapshots) > 1 else "start"
+    return flow(
+        [
+            _latency("TTFT", ttft, window, found),
+            _latency("ITL", itl, window, found),
+            dim(f"last {seen}" if len(window.snapshots) > 1 else "since the start"),
+        ],
+        width,
+        "   ",
+    )
+
+
+def _latency(label: str, histogram: Buckets, window: Window, found: Span) -> Line:
+    half, most = (window.percentile(histogram, q, MINUTE) for q in (0.5, 0.95))
+    if half is None:
+        return line(dim(f"{label} "), dim("nothing finished" if label == "ITL" else "no first token"))
+    return line(
+        dim(f"{label} p50 "),
+        value(fit_text(text.duration(half), 6)),
+        dim(" p95 "),
+        value(fit_text(text.duration(most), 6)),
+        _trend(histogram, window),
+        found,
+    )
+
+
+def _trend(histogram: Buckets, window: Window) -> Span:
+    """▲ when p95 of the last 10 s is a quarter above that of the minute, ▼ when a fifth below."""
+    if window.span_ns < 20 * SECOND:
+        return Span(" ")
+    minute, lately = window.percentile(histogram, 0.95, MINUTE), window.percentile(histogram, 0.95, 10 * SECOND)
+    if not minute or lately is None:
+        return Span(" ")
+    if lately > 1.25 * minute:
+        return Span("▲", "slow")
+    return Span("▼", "ok") if lately < 0.8 * minute else Span(" ")

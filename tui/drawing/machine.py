@@ -1,0 +1,121 @@
+"""What the kernels achieve, and what the processes take of the machine."""
+
+from collections.abc import Callable
+
+from inferdbg import text
+from inferdbg.facts.sections.kernels import Kernel
+from inferdbg.facts.sections.processes import Process
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import SECOND, Window
+
+from ..ink import Line, Piece, Span, dim, flow, line, value
+from .marks import age, mark, missing
+
+LATELY = 10 * SECOND
+
+
+def kernel_lines(window: Window, width: int, most: int = 4) -> list[Line]:
+    """Work per second of the kernels that took most of the last 10 s: modelled work over measured time."""
+    kernels = window.now.kernels
+    if kernels is None:
+        return missing(window.now, "kernels", width, "kernel times")
+    past = window.past(LATELY)
+    before = {kernel.name: kernel for kernel in past.kernels.items} if past.kernels is not None else {}
+    elapsed_ns = window.now.mono_ns - past.mono_ns
+    grown = [(kernel, _since(kernel, before.get(kernel.name))) for kernel in kernels.items]
+    busy = sorted((pair for pair in grown if pair[1].busy_ns > 0), key=lambda pair: -pair[1].busy_ns)
+    if not busy or elapsed_ns <= 0:
+        return [(dim("no kernel ran lately"),)]
+    stale = window.now.mono_ns - kernels.origin.mono_ns
+    old = Span(f" {age(stale)}" if stale > 2 * SECOND else "", "dim")
+    return flow([_kernel(kernel.name, rise, elapsed_ns, old) for kernel, rise in busy[:most]], width, " · ")
+
+
+def _kernel(name: str, rise: Kernel, elapsed_ns: int, old: Span) -> Line:
+    parts: list[Piece] = [
+        f"{text.safe(name)} ",
+        value(text.percent(min(1.0, rise.busy_ns / elapsed_ns))),
+        dim(" of time"),
+    ]
+    if rise.flops:
+        parts.append(_rate(rise.flops / rise.busy_ns, "FLOP/s"))
+    if rise.moved_bytes:
+        parts.append(_rate(rise.moved_bytes / rise.busy_ns, "B/s"))
+    return line(*parts, old)
+
+
+def _rate(per_ns: float, unit: str) -> Line:
+    """`` 467 GFLOP/s m``: per second, with the prefix at the unit."""
+    digits = text.short(per_ns * 1e9)
+    prefix = digits[-1] if digits[-1].isalpha() else ""
+    return line(f" {digits.removesuffix(prefix)}", dim(f" {prefix}{unit} m"))
+
+
+def _since(kernel: Kernel, earlier: Kernel | None) -> Kernel:
+    if earlier is None or earlier.calls > kernel.calls:
+        return kernel
+    return Kernel(
+        kernel.name,
+        kernel.calls - earlier.calls,
+        kernel.busy_ns - earlier.busy_ns,
+        _less(kernel.flops, earlier.flops),
+        _less(kernel.moved_bytes, earlier.moved_bytes),
+    )
+
+
+def _less(new: int | None, old: int | None) -> int | None:
+    return None if new is None or old is None else new - old
+
+
+def machine_lines(window: Window, width: int) -> list[Line]:
+    """Processor, memory, threads, files and state of the processes behind the server."""
+    processes = window.now.processes
+    if processes is None:
+        return missing(window.now, "processes", width, "the processes")
+    items = processes.items
+    found = mark(processes.origin, window.now.mono_ns)
+    rates = [window.rate(_cpu_ns(process.pid), LATELY) for process in items]
+    known = [rate for rate in rates if rate is not None]
+    rss = [process.rss_bytes for process in items if process.rss_bytes is not None]
+    parts: list[Piece] = []
+    if known:
+        limit = f" of {processes.cpus * 100}" if processes.cpus is not None else ""
+        parts.append(line(dim("cpu "), value(f"{sum(known) / 1e7:.0f}"), dim(f"{limit} %"), found))
+    if rss:
+        parts.append(line(dim("rss "), value(text.size(sum(rss))), found))
+    if processes.memory_available_bytes is not None:
+        parts.append(
+            line(
+                dim("memory "),
+                text.size(processes.memory_available_bytes),
+                dim(f" of {text.size(processes.memory_bytes)} available"),
+            )
+        )
+    parts.extend(_process(process) for process in items)
+    return flow(parts, width, " · ") if parts else [(dim("no process"),)]
+
+
+def _process(process: Process) -> Line:
+    state = process.state or text.UNKNOWN
+    ink = {"D": "slow", "T": "slow", "Z": "stuck"}.get(state, "")
+    parts: list[Piece] = [
+        f"{text.safe(process.role or process.name, 24)} ",
+        dim(f"{process.pid} "),
+        Span(state, ink),
+    ]
+    if process.threads is not None:
+        parts.append(line(f" {process.threads}", dim(" threads")))
+    if process.open_files is not None:
+        tight = process.open_files_limit is not None and process.open_files > 0.8 * process.open_files_limit
+        limit = f"/{text.count(process.open_files_limit)}" if process.open_files_limit is not None else ""
+        parts.append(line(Span(f" {process.open_files}{limit}", "slow" if tight else ""), dim(" files")))
+    return line(*parts)
+
+
+def _cpu_ns(pid: int) -> Callable[[Snapshot], int | None]:
+    def read(snapshot: Snapshot) -> int | None:
+        if snapshot.processes is None:
+            return None
+        return next((process.cpu_ns for process in snapshot.processes.items if process.pid == pid), None)
+
+    return read

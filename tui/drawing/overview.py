@@ -1,0 +1,98 @@
+"""The overview: healthy or not in two seconds, then the numbers behind it, as many as the room allows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from inferdbg.diagnosis.finding import Finding
+from inferdbg.facts.window import Window
+
+from ..ink import NOTHING, Line, beside, labelled
+from .batch import batch_lines
+from .cache import cache_lines
+from .flow import latency_lines, tokens_lines
+from .happenings import happening_lines
+from .machine import kernel_lines, machine_lines
+from .pulse import now_lines
+from .queue import queue_lines, waiting_requests
+from .verdict import verdict_lines
+
+LABEL = 10
+WIDE = 150
+TALL = 34
+
+
+class Part(NamedTuple):
+    """Lines about one subject, most important first. ``least`` of them are shown however small the room; when there
+    is more room, parts of a higher ``rank`` get theirs first. Air is put where the ``group`` changes."""
+
+    label: str
+    lines: list[Line]
+    least: int
+    rank: int
+    group: int
+
+
+def overview_lines(
+    window: Window, findings: Sequence[Finding], width: int, height: int | None = None, *, evidence: bool = False
+) -> list[Line]:
+    """``height`` None: everything. Else the least of every part, then more of each, then air, then events."""
+    top = verdict_lines(window, findings, width, evidence=evidence)
+    room = None if height is None else max(0, height - len(top))
+    if room is None:
+        parts = _parts(window, width - LABEL, charts=1, waiting=8)
+        return [*top, *_shown(parts, None), NOTHING, *_events(window, width, 8)]
+    if width >= WIDE:
+        left_width = width * 9 // 16
+        left = _shown(_parts(window, left_width - LABEL, charts=3, waiting=0), room)
+        return [*top, *beside(left, _people(window, width - left_width - 3, room), left_width, "   ")]
+    parts = _parts(window, width - LABEL, charts=3 if room >= TALL else 1, waiting=6 if room >= 24 else 3)
+    gauges = _shown(parts, room)
+    left_over = room - len(gauges) - 1
+    if left_over < 2:
+        return [*top, *gauges]
+    return [*top, *gauges, NOTHING, *_events(window, width, left_over)]
+
+
+def _parts(window: Window, width: int, *, charts: int, waiting: int) -> list[Part]:
+    return [
+        Part("now", now_lines(window, width), 2, 9, 0),
+        Part("tokens/s", tokens_lines(window, width, charts), charts, 9, 1),
+        Part("latency", latency_lines(window, width), 1, 9, 1),
+        Part("KV cache", cache_lines(window, width), 2, 7, 2),
+        Part("batch", batch_lines(window, width), 3, 4, 3),
+        Part("queue", queue_lines(window, width, waiting), 3, 8, 4),
+        Part("kernels", kernel_lines(window, width), 1, 3, 5),
+        Part("machine", machine_lines(window, width), 1, 6, 5),
+    ]
+
+
+def _shown(parts: Sequence[Part], room: int | None) -> list[Line]:
+    """As many lines of each part as ``room`` allows."""
+    counts = [len(part.lines) if room is None else min(part.least, len(part.lines)) for part in parts]
+    left = sum(len(part.lines) for part in parts) if room is None else max(0, room - sum(counts))
+    for index in sorted(range(len(parts)), key=lambda index: -parts[index].rank):
+        more = min(left, len(parts[index].lines) - counts[index])
+        counts[index] += more
+        left -= more
+    groups = len({part.group for part in parts})
+    air = room is None or left >= groups - 1
+    lines: list[Line] = []
+    for index, part in enumerate(parts):
+        if air and index and part.group != parts[index - 1].group:
+            lines.append(NOTHING)
+        lines += labelled(f" {part.label}", part.lines[: counts[index]], LABEL)
+    return lines if room is None else lines[:room]
+
+
+def _people(window: Window, width: int, room: int) -> list[Line]:
+    """Beside the gauges of a wide screen: who waits, then what happened."""
+    waiting = len(waiting_requests(window.now))
+    if not waiting:
+        return _events(window, width, room)
+    queue = queue_lines(window, width - LABEL, min(waiting, max(2, room // 2)))
+    lines = labelled(" queue", queue[: room // 2], LABEL)
+    return [*lines, NOTHING, *_events(window, width, room - len(lines) - 1)]
+
+
+def _events(window: Window, width: int, rows: int) -> list[Line]:
+    return labelled(" events", happening_lines(window, width - LABEL, rows)[: max(0, rows)], LABEL)

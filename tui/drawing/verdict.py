@@ -1,0 +1,144 @@
+"""The first thing a person reads: OK, SLOW, STUCK or DEAD, why, and what to type next."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.facts.sections.server import Server
+from inferdbg.facts.snapshot import SECTIONS
+from inferdbg.facts.window import SECOND, Window
+
+from ..ink import Line, Span, boxed, crop, dim, flow, labelled, line, paragraph
+from .marks import reports_of
+from .pulse import kernel_in_words, overdue_ns
+
+_WORDS = {"dead": "DEAD", "stuck": "STUCK", "wrong": "WRONG", "slow": "SLOW", "note": "OK"}
+_DEPTHS = {
+    "server": "server",
+    "pulse": "pulse",
+    "scheduler": "counters",
+    "requests": "requests",
+    "kvcache": "KV cache",
+    "steps": "steps",
+    "kernels": "kernels",
+    "events": "events",
+    "processes": "processes",
+}
+
+
+class Verdict(Struct, frozen=True):
+    """``ink`` colours the word and the frame; ``aside`` is said more quietly: confidence, since when."""
+
+    word: str
+    ink: str
+    sentence: str
+    next_step: str = ""
+    aside: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+
+def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
+    """The first finding; without one what the facts alone say: dead, standing still, nothing to see, or fine."""
+    server = window.now.server
+    if findings and findings[0].severity != "note":
+        return _from_finding(window, findings[0])
+    if server is not None and server.state == "dead":
+        return Verdict("DEAD", "dead", _last_words(window), "inferdbg why " + _what_to_type(server))
+    still_ns = overdue_ns(window)
+    if still_ns is not None:
+        return Verdict(
+            "STUCK", "stuck", f"the engine has not moved for {text.duration(still_ns)}: {kernel_in_words(window)}"
+        )
+    if server is not None and server.state == "stopped cleanly":
+        return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
+    seen = [_DEPTHS[name] for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
+    if not seen:
+        return _nothing_seen(window)
+    if findings:
+        return _from_finding(window, findings[0])
+    return Verdict("OK", "ok", _well(window), aside=f"looked at {', '.join(seen)}")
+
+
+def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, evidence: bool = False) -> list[Line]:
+    """The frame with the verdict, and below its sentence the other findings, each on a line of its own."""
+    said = verdict(window, findings)
+    inner = width - 4
+    word = f"● {said.word}"
+    edge = len(word) + 2
+    lines = labelled(word, paragraph(said.sentence, inner - edge), edge, said.ink)
+    if said.next_step:
+        lines += labelled("  next", paragraph(said.next_step, inner - edge, "accent"), edge)
+    if said.aside:
+        lines += labelled("", [crop(line(dim(said.aside)), inner - edge)], edge)
+    if evidence:
+        lines += _evidence_lines(said.evidence, inner - edge, edge)
+    for finding in findings:
+        if text.safe(finding.summary) != said.sentence:
+            lines += _further_lines(finding, inner - edge, edge, evidence=evidence)
+    return boxed(Span("verdict", said.ink), lines, width, said.ink)
+
+
+def _further_lines(finding: Finding, width: int, edge: int, *, evidence: bool) -> list[Line]:
+    word = "note" if finding.severity == "note" else _WORDS[finding.severity].lower()
+    lines = labelled(f"  {word}", paragraph(text.safe(finding.summary), width), edge, finding.severity)
+    if evidence:
+        lines += labelled("  next", paragraph(text.safe(finding.next_step), width, "accent"), edge)
+        lines += _evidence_lines(finding.evidence, width, edge)
+    return lines
+
+
+def _evidence_lines(evidence: Sequence[Evidence], width: int, edge: int) -> list[Line]:
+    lines: list[Line] = []
+    for piece in evidence:
+        source = dim(f"{text.safe(piece.source)}  ")
+        lines += flow([line(source, text.safe(piece.text))], width)
+    return labelled("  seen", lines, edge)
+
+
+def _from_finding(window: Window, finding: Finding) -> Verdict:
+    aside: list[str] = [] if finding.severity == "note" else [finding.confidence]
+    if finding.since_ns is not None:
+        aside.append(f"for {text.duration(max(0, window.now.mono_ns - finding.since_ns))}")
+    return Verdict(
+        _WORDS[finding.severity],
+        "ok" if finding.severity == "note" else finding.severity,
+        text.safe(finding.summary),
+        text.safe(finding.next_step),
+        " · ".join(aside),
+        finding.evidence,
+    )
+
+
+def _last_words(window: Window) -> str:
+    pulse = window.now.pulse
+    if pulse is None:
+        return "the engine is dead, and left nothing that says what it did last"
+    wall_ns = window.now.wall_ns - (window.now.mono_ns - pulse.heartbeat_ns)
+    ago = text.duration(window.now.mono_ns - pulse.heartbeat_ns)
+    return f"last sign of life {text.clock(wall_ns)}, {ago} before this moment, in {kernel_in_words(window)}"
+
+
+def _what_to_type(server: Server) -> str:
+    return server.box_path or (str(server.pid) if server.pid is not None else "")
+
+
+def _nothing_seen(window: Window) -> Verdict:
+    troubled = next((r for name in SECTIONS for r in reports_of(window.now, name) if r.status != "ok"), None)
+    if troubled is None:
+        return Verdict("UNSEEN", "unseen", "nothing can be seen of this server: no probe here reads it")
+    why = text.safe(f"{troubled.probe} {troubled.status}{': ' if troubled.message else ''}{troubled.message}")
+    return Verdict("UNSEEN", "unseen", f"nothing can be seen of this server: {why}", text.safe(troubled.hint))
+
+
+def _well(window: Window) -> str:
+    scheduler = window.now.scheduler
+    if scheduler is None or scheduler.running is None:
+        return "nothing wrong in what can be seen"
+    if not scheduler.running and not scheduler.waiting:
+        return "idle: no request is running or waiting"
+    rate = window.rate(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, 10 * SECOND)
+    speed = f" at {text.short(round(rate))} tokens/s" if rate is not None else ""
+    waiting = f"{text.count(scheduler.waiting)} wait" if scheduler.waiting else "nobody waits"
+    return f"{text.count(scheduler.running)} running{speed}, {waiting}"
