@@ -35,7 +35,7 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
-            return None
+            return super().get_command(ctx, cmd_name)
         command: click.Command = importlib.import_module(f"{verbs.__name__}.{cmd_name}").command
         return command
 
@@ -69,7 +69,7 @@ cli = Verbs(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, command: click.Command = cli) -> int:
     """Runs ``argv`` (default: the process's own) and returns the exit code."""
     try:
         environment = Environment.of(os.environ)
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = standard(colour=environment.colour)
     try:
         args = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-        return int(cli.main(args, prog_name="inferdbg", standalone_mode=False, obj=out) or Exit.FINE)
+        return int(command.main(args, prog_name="inferdbg", standalone_mode=False, obj=out) or Exit.FINE)
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001  the boundary: everything becomes a line, a hint and a code

@@ -1,0 +1,55 @@
+"""Durations, sizes and the environment are read generously and refused in plain words."""
+
+import pytest
+
+from inferdbg.config import Environment, duration_ns, size_bytes
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected_ns"),
+    [
+        ("250ms", 250_000_000),
+        ("1.5 s", 1_500_000_000),
+        ("10min", 600 * 10**9),
+        ("6H", 21_600 * 10**9),
+        (".5s", 5 * 10**8),
+    ],
+)
+def test_durations_have_units(typed: str, expected_ns: int) -> None:
+    assert duration_ns(typed) == expected_ns
+
+
+@pytest.mark.parametrize("typed", ["60", "", "s", "-1s", "1 fortnight", "1s 2s", "1e3s"])
+def test_what_is_no_duration_is_refused_with_examples(typed: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration: write a number and a unit, like 250ms"):
+        duration_ns(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("512", 512),
+        ("64k", 65536),
+        ("100 MB", 100 << 20),
+        ("2G", 2 << 30),
+        ("1.5GiB", 3 << 29),
+        ("1t", 1 << 40),
+        ("7B", 7),
+    ],
+)
+def test_sizes_are_in_powers_of_1024(typed: str, expected: int) -> None:
+    assert size_bytes(typed) == expected
+
+
+@pytest.mark.parametrize("typed", ["", "G", "-2G", "2X", "2i", "two"])
+def test_what_is_no_size_is_refused_with_examples(typed: str) -> None:
+    with pytest.raises(ValueError, match="is not a size: write bytes, or a number and a unit, like 64k"):
+        size_bytes(typed)
+
+
+def test_the_environment_is_read_once_and_refused_loudly() -> None:
+    assert Environment.of({}) == Environment(debug=False, colour=True)
+    assert Environment.of({"INFERDBG_DEBUG": "1", "NO_COLOR": "1"}) == Environment(debug=True, colour=False)
+    assert Environment.of({"INFERDBG_DEBUG": "no", "NO_COLOR": ""}) == Environment(debug=False, colour=True)
+    with pytest.raises(ValueError, match="INFERDBG_DEBUG is 'maybe'"):
+        Environment.of({"INFERDBG_DEBUG": "maybe"})
