@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -45,6 +45,10 @@ _THREE_WORDS = struct.Struct("=3Q")
 _STATIC_WORDS = struct.Struct("=5Q")
 
 
+Part = tuple[str, int, int]
+"""Name of a column, first item and number of items."""
+
+
 class Change(NamedTuple):
     """A change that was half done: see writer.BlackBox. Codes as the engine wrote them."""
 
@@ -54,10 +58,11 @@ class Change(NamedTuple):
 
 
 class Moment(Struct, frozen=True):
-    """Columns that belong together: but for what ``change`` names, they agree. ``torn``: they changed under every try,
-    so they may disagree anywhere."""
+    """Columns, and parts of columns, that belong together: but for what ``change`` names, they agree. ``torn``: they
+    changed under every try, so they may disagree anywhere."""
 
     columns: dict[str, bytes]
+    parts: list[bytes]
     generation: int
     change: Change | None
     torn: bool
@@ -169,21 +174,23 @@ class Box:
                 return encoded
         return None
 
-    def read(self, names: Iterable[str]) -> Moment:
-        """The columns of these names, of one moment; names that the box does not have are left out."""
+    def read(self, names: Iterable[str], parts: Callable[[dict[str, bytes]], Iterable[Part]] | None = None) -> Moment:
+        """The columns of these names, of one moment; names that the box does not have are left out. ``parts`` says
+        which parts of further columns are wanted, when it has seen these."""
         places = [(name, place) for name in names if (place := self.layout.columns.get(name)) is not None]
         before = self._settle()
         for attempt in range(TRIES):
             columns = {name: self._pread(place.size, place.offset) for name, place in places}
+            pieces = [self.part(*part) for part in parts(columns)] if parts is not None else []
             after = self._words(_INTENT, INTENT_OFFSET)
             torn = after[0] != before[0]
             if not torn or attempt == TRIES - 1:
                 break
             before = self._settle()
         changing = before[0] % 2 == 1 and not torn
-        return Moment(columns, after[0], Change(*after[1:]) if changing else None, torn)
+        return Moment(columns, pieces, after[0], Change(*after[1:]) if changing else None, torn)
 
-    def row(self, name: str, first: int, count: int) -> bytes:
+    def part(self, name: str, first: int, count: int) -> bytes:
         """``count`` items of a column from ``first`` on; fewer where the column ends."""
         place = self.layout.columns[name]
         width = SIZES[place.typecode]

@@ -1,0 +1,1 @@
+"""Where facts come from: one file a source. ``read()`` touches the world, ``parse`` is pure."""

@@ -1,0 +1,93 @@
+"""From the columns over the block pool to the section ``kvcache``, without a Python loop over blocks."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+
+from ..engine.state import PoolWord
+from .engine_columns import Columns, items
+
+_IS_MORE_THAN_ONE = bytes([0, 0] + [1] * 254)
+_IS_NOT_ZERO = bytes([0] + [1] * 255)
+
+
+class Table(NamedTuple):
+    """A request's block table (int32) and how many of its tokens are in the cache."""
+
+    blocks: bytes
+    computed_tokens: int
+
+
+def kvcache(columns: Columns, block_size: int | None, tables: Iterable[Table], origin: Origin) -> KVCache | None:
+    """None without a pool, or before its block size is known. ``filled`` follows from states and tables."""
+    state = columns.get("blocks.state")
+    if not state or not block_size or not 0 < block_size < 1 << 16:
+        return None
+    pool = items(columns, "pool", "q")
+    counts = pool if len(pool) >= len(PoolWord) else None
+    refcount = columns.get("blocks.refcount")
+    unfilled = unfilled_blocks(state, columns.get("blocks.hash"), block_size, tables)
+    used = state.count(USED)
+    first_free = counts[PoolWord.FIRST_FREE] if counts else -1
+    return KVCache(
+        origin=origin,
+        num_blocks=len(state),
+        block_size=block_size,
+        free_blocks=counts[PoolWord.FREE] if counts else state.count(FREE),
+        cached_blocks=counts[PoolWord.CACHED] if counts else state.count(CACHED),
+        used_blocks=counts[PoolWord.USED] if counts else used,
+        shared_blocks=more_than_one(refcount) if refcount is not None else None,
+        tokens=used * block_size - sum(block_size - tokens for tokens in unfilled.values()),
+        first_free=first_free if first_free >= 0 else None,
+        state=state,
+        refcount=refcount,
+        filled=filled_column(state, unfilled, block_size),
+        owner=columns.get("blocks.owner"),
+        hash=columns.get("blocks.hash"),
+        last_used=columns.get("blocks.last_used"),
+        next_free=columns.get("blocks.next_free"),
+    )
+
+
+def unfilled_blocks(state: bytes, hashes: bytes | None, block_size: int, tables: Iterable[Table]) -> dict[int, int]:
+    """Tokens in the used blocks that are not full: the ends of the tables. Blocks with a hash are full."""
+    found: dict[int, int] = {}
+    hashed = memoryview(hashes).cast("Q") if hashes is not None else None
+    for table in tables:
+        full = table.computed_tokens // block_size
+        tokens = table.computed_tokens % block_size
+        for block in memoryview(table.blocks[4 * full :]).cast("i").tolist():
+            if 0 <= block < len(state) and state[block] == USED and not (hashed is not None and hashed[block]):
+                found[block] = max(tokens, found.get(block, 0))
+            tokens = 0
+    return found
+
+
+def filled_column(state: bytes, unfilled: Mapping[int, int], block_size: int) -> bytes:
+    """u16 tokens a block: none where it is free, all where it is cached or used and not in ``unfilled``. A block that
+    is used and in no table (leaked) counts as full."""
+    column = bytearray(2 * len(state))
+    column[0::2] = state.translate(_when_not_free(block_size & 0xFF))
+    if block_size > 0xFF:
+        column[1::2] = state.translate(_when_not_free(block_size >> 8))
+    for block, tokens in unfilled.items():
+        column[2 * block : 2 * block + 2] = tokens.to_bytes(2, "little")
+    return bytes(column)
+
+
+def _when_not_free(value: int) -> bytes:
+    table = bytearray(256)
+    table[CACHED] = table[USED] = value
+    return bytes(table)
+
+
+def more_than_one(refcount: bytes) -> int:
+    """How many of these u16 are above 1."""
+    count = len(refcount) // 2
+    high = refcount[1::2]
+    if high.count(0) == count:  # then each adds a zero, and what is left are the low bytes
+        return 2 * count - refcount.count(0) - refcount.count(1)
+    low_bits = int.from_bytes(refcount[0::2].translate(_IS_MORE_THAN_ONE), "little")
+    return (low_bits | int.from_bytes(high.translate(_IS_NOT_ZERO), "little")).bit_count()

@@ -1,0 +1,160 @@
+"""The bundled engine, living or dead, read from its black box: nothing is asked of the engine itself."""
+
+import msgspec
+from msgspec import Struct
+
+from inferdbg.blackbox.layout import Layout
+from inferdbg.blackbox.reader import Box, Moment, Part
+from inferdbg.collect.probe import SECOND, Reading
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.server import ServerState
+
+from ..engine.state import BLOCK_COLUMNS, HISTOGRAMS, REQUEST_COLUMNS, REQUEST_ID_BYTES, Typecode
+from . import engine_columns, engine_rings
+from .engine_blocks import Table, kvcache
+from .engine_facts import StaticFacts, parse_facts, server
+
+SECTIONS = ("server", "pulse", "scheduler", "requests", "kvcache", "steps", "kernels", "events")
+MAX_SLOTS = 1 << 16
+"""A box that claims more request slots has none to show."""
+_WORD_COLUMNS: dict[str, Typecode] = {
+    "pulse": "Q",
+    "counters": "Q",
+    "pool": "q",
+    **{f"histograms.{name}": "Q" for name in HISTOGRAMS},
+    **{f"kernels.{name}": "Q" for name in ("calls", "busy_ns", "flops", "moved_bytes")},
+}
+_MAX_WORDS = 4096
+
+
+class EngineBox:
+    """The box at ``path``. ``history``: steps and events of the past that the first read takes along, so that a screen
+    does not begin empty; later reads take what is new."""
+
+    name = "engine box"
+    sections = SECTIONS
+    cadence_ns = SECOND // 20
+    deadline_ns = SECOND
+    isolated = False
+
+    def __init__(self, path: str, *, history: int = 512) -> None:
+        self._path = path
+        self._history = history
+        self._box: Box | None = None
+        self._names: list[str] = []
+        self._encoded_facts: bytes | None = None
+        self._static = StaticFacts()
+        self._last_step: int | None = None
+        self._last_event: int | None = None
+
+    def read(self, now_ns: int) -> Reading:
+        """Raises InferdbgError for what is no box, or a broken one."""
+        if self._box is None:
+            self._box = Box.open(self._path)
+            self._names = readable_columns(self._box.layout)
+        box = self._box
+        left = box.requests_left()
+        state: ServerState = "stopped cleanly" if left is not None else "alive" if box.alive() else "dead"
+        messages = self._read_facts(box)
+        held: list[tuple[int, int, int]] = []
+
+        def tables(columns: dict[str, bytes]) -> list[Part]:
+            held[:] = self._held_rows(columns, box.layout)
+            width = self._static.facts.blocks_per_row or 0
+            return [("tables", row * width, blocks) for _, row, blocks in held]
+
+        moment = box.read(self._names, tables)
+        if moment.torn:
+            messages.append("the engine changed its tables under every try to read them: numbers may not fit together")
+        seen_ns = now_ns if state == "alive" else self._last_sign(moment, now_ns)
+        origin = Origin(probe=self.name, mono_ns=seen_ns)
+        by_slot = {slot: part for (slot, _, _), part in zip(held, moment.parts, strict=True)}
+        pid = box.holder() or box.layout.pid
+        sections: dict[str, Struct] = {
+            "server": server(self._static, origin, pid=pid, state=state, path=self._path),
+            **parse(moment, self._static, by_slot, origin),
+            **self._read_rings(box, origin),
+        }
+        return Reading(
+            sections=sections,
+            status="torn" if moment.torn else "ok",
+            message="; ".join(messages),
+            mono_ns=None if state == "alive" else seen_ns,
+        )
+
+    def close(self) -> None:
+        if self._box is not None:
+            self._box.close()
+            self._box = None
+
+    def _read_facts(self, box: Box) -> list[str]:
+        """Keeps the engine's static facts; returns what there is to say about them."""
+        encoded = box.facts()
+        if encoded != self._encoded_facts and encoded is not None:
+            self._encoded_facts = encoded
+            try:
+                self._static = parse_facts(encoded)
+            except msgspec.DecodeError as error:
+                self._static = StaticFacts(notes=(f"what the box says about model and limits makes no sense: {error}",))
+        return list(self._static.notes)
+
+    def _held_rows(self, columns: dict[str, bytes], layout: Layout) -> list[tuple[int, int, int]]:
+        width = self._static.facts.blocks_per_row or 0
+        place = layout.columns.get("tables")
+        if width <= 0 or place is None or place.typecode != "i":
+            return []
+        return engine_columns.held_rows(columns, place.length // width, width)
+
+    def _read_rings(self, box: Box, origin: Origin) -> dict[str, Struct]:
+        first = self._last_step is None
+        limit = self._history if first else 1 << 30
+        step_records = box.steps(self._last_step, limit)
+        event_records = box.events(self._last_event, limit)
+        self._last_step, self._last_event = step_records.last, event_records.last
+        return {
+            "steps": engine_rings.steps(step_records, origin),
+            "events": engine_rings.events(event_records, origin),
+        }
+
+    @staticmethod
+    def _last_sign(moment: Moment, now_ns: int) -> int:
+        """When a dead engine last gave a sign of life: the heartbeat."""
+        words = engine_columns.items(moment.columns, "pulse", "Q")
+        return min(words[0], now_ns) if words else now_ns
+
+
+def parse(moment: Moment, static: StaticFacts, tables: dict[int, bytes], origin: Origin) -> dict[str, Struct]:
+    """Columns of one moment as sections; what the box lacks is left out. ``tables``: block tables by slot."""
+    columns = moment.columns
+    names = static.facts.kernels
+    intent = engine_columns.intent(*moment.change) if moment.change is not None else None
+    computed = engine_columns.items(columns, "requests.computed_tokens", "I")
+    held = (Table(blocks, computed[slot]) for slot, blocks in tables.items() if slot < len(computed))
+    found: dict[str, Struct | None] = {
+        "pulse": engine_columns.pulse(columns, names, origin, moment.generation, intent),
+        "scheduler": engine_columns.scheduler(columns, origin),
+        "requests": engine_columns.requests(columns, tables, origin),
+        "kvcache": kvcache(columns, static.facts.config.block_size, held, origin),
+        "kernels": engine_columns.kernels(columns, names, origin),
+    }
+    return {name: section for name, section in found.items() if section is not None}
+
+
+def readable_columns(layout: Layout) -> list[str]:
+    """Names of the columns that are what their name promises: of the right type, and as long as their neighbours."""
+    places = layout.columns
+    blocks = places["blocks.state"].length if "blocks.state" in places else 0
+    slots = places["requests.stage"].length if "requests.stage" in places else 0
+    wanted: dict[str, tuple[Typecode, range]] = {
+        **{name: (code, range(1, _MAX_WORDS + 1)) for name, code in _WORD_COLUMNS.items()},
+        **{f"blocks.{name}": (code, range(blocks, blocks + 1)) for name, code in BLOCK_COLUMNS.items()},
+    }
+    if slots <= MAX_SLOTS:
+        wanted |= {f"requests.{name}": (code, range(slots, slots + 1)) for name, code in REQUEST_COLUMNS.items()}
+        wanted["requests.id"] = ("B", range(slots * REQUEST_ID_BYTES, slots * REQUEST_ID_BYTES + 1))
+    wanted.pop("blocks.previous_free")
+    return [
+        name
+        for name, (typecode, lengths) in wanted.items()
+        if name in places and places[name].typecode == typecode and places[name].length in lengths
+    ]

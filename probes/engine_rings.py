@@ -1,0 +1,92 @@
+"""From the records of a box's rings to the sections ``steps`` and ``events``: pure."""
+
+from inferdbg.blackbox.reader import EventRecord, EventsRead, StepRecord, StepsRead
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.events import Event, Events
+from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
+
+from ..engine import hooks
+
+_WORK_KINDS: dict[int, WorkKind] = {hooks.WorkKind.PREFILL: "prefill", hooks.WorkKind.DECODE: "decode"}
+_EVENT_KINDS: dict[int, str] = {
+    hooks.EventKind.REJECTED: "rejected",
+    hooks.EventKind.SCHEDULED: "scheduled",
+    hooks.EventKind.FIRST_TOKEN: "first token",
+    hooks.EventKind.PREEMPTED: "preempted",
+    hooks.EventKind.EVICTED: "evicted",
+    hooks.EventKind.COPIED: "copied on write",
+    hooks.EventKind.FINISHED: "finished",
+    hooks.EventKind.ABORTED: "aborted",
+    hooks.EventKind.FAILED: "failed",
+    hooks.EventKind.FAULT: "fault",
+    hooks.EventKind.LOGGED: "logged",
+}
+_COUNTS_TOKENS = {
+    hooks.EventKind.SCHEDULED,
+    hooks.EventKind.PREEMPTED,
+    hooks.EventKind.FINISHED,
+    hooks.EventKind.ABORTED,
+}
+
+
+def steps(read: StepsRead, origin: Origin) -> Steps:
+    return Steps(
+        origin=origin,
+        items=tuple(map(_step, read.finished)),
+        dropped=read.dropped,
+        running=_step(read.running) if read.running is not None else None,
+    )
+
+
+def _step(record: StepRecord) -> Step:
+    (
+        _, step, start, schedule, prepare, forward, sample, commit, idle, budget, prefill, decode, running, waiting,
+        scheduled, _, _,
+    ) = record.fields  # fmt: skip
+    work = _work(record)
+    return Step(
+        step=step,
+        start_ns=start,
+        schedule_ns=schedule,
+        prepare_ns=prepare,
+        forward_ns=forward,
+        sample_ns=sample,
+        commit_ns=commit,
+        idle_ns=idle,
+        budget=budget,
+        prefill_tokens=prefill,
+        decode_tokens=decode,
+        running=running,
+        waiting=waiting,
+        work=work,
+        work_lost=len(work) != scheduled,
+    )
+
+
+def _work(record: StepRecord) -> tuple[Work, ...]:
+    if record.work is None:
+        return ()
+    numbers, kinds, tokens, contexts = record.work
+    try:
+        return tuple(map(Work, numbers, [_WORK_KINDS[kind] for kind in kinds], tokens, contexts))
+    except KeyError:  # a kind that no engine writes
+        return ()
+
+
+def events(read: EventsRead, origin: Origin) -> Events:
+    return Events(origin=origin, items=tuple(map(_event, read.events)), dropped=read.dropped)
+
+
+def _event(record: EventRecord) -> Event:
+    copied = record.kind == hooks.EventKind.COPIED  # then ``other`` is the block copied from
+    return Event(
+        seq=record.sequence,
+        mono_ns=record.mono_ns,
+        step=record.step,
+        kind=_EVENT_KINDS.get(record.kind, f"kind {record.kind}"),
+        request=record.request or None,
+        other=None if copied else record.other or None,
+        block=record.block if record.block >= 0 else None,
+        tokens=record.tokens if record.kind in _COUNTS_TOKENS else None,
+        text=f"from block {record.other}" if copied else record.text,
+    )
