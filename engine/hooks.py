@@ -15,6 +15,8 @@ The whole of an instrument that counts what preemption costs:
 Every method is called on the engine's thread, between two changes of its state, and must be quick: the engine waits.
 """
 
+from __future__ import annotations
+
 from array import array
 from dataclasses import dataclass, field
 from enum import IntEnum
