@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.kvcache import FREE, USED
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.sections.requests import Wait
@@ -97,6 +98,10 @@ def test_a_large_leak_explains_the_pressure() -> None:
 def test_books_are_not_checked_in_the_middle_of_a_change() -> None:
     now = with_section(leaking(calm()[-1], 5), "pulse", intent=Intent("free", block=3))
     assert causes([now]) == []
+
+
+def test_books_are_not_checked_when_they_changed_under_every_try_to_read_them() -> None:
+    assert causes([replace(leaking(calm()[-1], 5), probes=(ProbeReport("engine box", "torn"),))]) == []
 
 
 def test_a_block_freed_while_held_is_told() -> None:

@@ -16,8 +16,8 @@ def check(window: Window) -> Iterator[Finding]:
     kvcache, requests, pulse = window.now.kvcache, window.now.requests, window.now.pulse
     if kvcache is None or requests is None or kvcache.state is None or kvcache.refcount is None:
         return
-    if pulse is not None and pulse.intent is not None:
-        return  # half done: the books need not balance
+    if (pulse is not None and pulse.intent is not None) or any(probe.status == "torn" for probe in window.now.probes):
+        return  # half done, or read while it changed: the books need not balance
     counted = sum(memoryview(kvcache.refcount).cast("H"))
     held = sum(request.block_count for request in requests.items)
     if counted == held:
