@@ -92,6 +92,11 @@ class BlackBoxObserver(Observer):
         if self._box is not None:
             self._box.stop(requests_in_flight)
 
+    def abandon(self) -> None:
+        """Gives up the box as death does: it stays, and its lock is released."""
+        if self._box is not None:
+            self._box.close()
+
     def _keep(self, name: str, value: object) -> None:
         self._static[name] = value
         if self._box is not None:
