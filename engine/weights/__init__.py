@@ -1,0 +1,1 @@
+"""Where weights come from: Hugging Face folders and GGUF files, both into the same few fused tensors."""
