@@ -1,0 +1,73 @@
+"""What is recorded is what was seen: decode(encode(x)) == x, for anything, in any order."""
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import lightened
+from inferdbg.record.codec import Encoder, Lines, bared, decode_light, decode_whole, with_events, with_work
+from tests.support.arbitrary import stretches
+from tests.support.snapshots import busy
+
+SLOW = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def encoded(snapshots: list[Snapshot]) -> list[Lines]:
+    encoder = Encoder()
+    return [
+        encoder.encode(snapshot, whole_light=index == 0, whole_columns=index == 0)
+        for index, snapshot in enumerate(snapshots)
+    ]
+
+
+def assert_comes_back(snapshots: list[Snapshot]) -> None:
+    lines = encoded(snapshots)
+    moments = decode_light(b"".join(line.light for line in lines))
+    for index, snapshot in enumerate(snapshots):
+        light, heavy = moments[index].snapshot, lines[index].heavy
+        assert light == bared(snapshot)
+        assert decode_whole(light, heavy, (line.columns for line in lines[: index + 1])) == snapshot
+        assert with_events(with_work(light, heavy), heavy) == lightened(snapshot)
+
+
+@SLOW
+@given(stretches())
+def test_any_stretch_of_snapshots_comes_back_equal(snapshots: list[Snapshot]) -> None:
+    assert_comes_back(snapshots)
+
+
+@pytest.mark.parametrize("blocks", [256, 2048])
+def test_a_busy_engine_comes_back_equal(blocks: int) -> None:
+    assert_comes_back(busy(blocks=blocks, snapshots=40))
+
+
+def test_sections_that_do_not_change_are_not_written_again() -> None:
+    first, second = busy(snapshots=2)
+    lines = [line.light for line in encoded([first, second])]
+    assert b'"model"' in lines[0]
+    assert b'"model"' not in lines[1]
+
+
+def test_a_section_that_is_no_longer_known_is_none() -> None:
+    (snapshot,) = busy(snapshots=1)
+    nothing = Snapshot(2, 0, 0, snapshot.target)
+    assert_comes_back([snapshot, nothing, snapshot])
+
+
+def test_only_block_columns_that_changed_are_written() -> None:
+    first, second = busy(blocks=2048, snapshots=2)
+    whole, changed = (len(line.columns) for line in encoded([first, second]))
+    assert changed < whole / 10
+
+
+def test_unknown_fields_and_sections_are_passed_over() -> None:
+    (snapshot,) = busy(snapshots=1)
+    (lines,) = encoded([snapshot])
+    light, heavy, columns = (msgspec.json.decode(line) for line in lines)
+    light["weather"] = {"rain": True}
+    light["scheduler"]["mood"] = "good"
+    heavy["rows"][0]["colour"] = 3
+    columns["columns"]["temperature"] = {"at": [1], "to": [40]}
+    (moment,) = decode_light(msgspec.json.encode(light))
+    assert decode_whole(moment.snapshot, msgspec.json.encode(heavy), [msgspec.json.encode(columns)]) == snapshot
