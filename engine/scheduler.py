@@ -51,7 +51,6 @@ class Scheduler:
         self._observer = observer
         self._by_id: dict[str, list[Request]] = {}
         self._last_number = 0
-        self._steps = 0
         self._alive = 0  # requests that have a slot
 
     @property
@@ -104,10 +103,9 @@ class Scheduler:
                 self.end(request, "abort", now_ns, why)
         return ended
 
-    def plan(self, now_ns: int) -> ScheduledStep:
-        """Chooses the next step and gives each of its requests the blocks that it will write to."""
-        self._steps += 1
-        step = ScheduledStep(StepPlan(self._steps, self.limits.token_budget))
+    def plan(self, number: int, now_ns: int) -> ScheduledStep:
+        """Chooses step ``number`` and gives each of its requests the blocks that it will write to."""
+        step = ScheduledStep(StepPlan(number, self.limits.token_budget))
         prefill: list[tuple[Request, int, int]] = []
         stages = self.table.stage
         left = self.limits.token_budget - sum(stages[request.slot] == DECODE for request in self.running)
