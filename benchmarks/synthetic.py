@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inferdbg.engine.config import Limits
+from inferdbg.engine.faults import Faults
 from inferdbg.engine.hooks import EngineFacts, Observer, StepTimes
 from inferdbg.engine.sampling_params import SamplingParams
 from inferdbg.engine.scheduled_step import ScheduledStep
@@ -39,7 +40,7 @@ def limits_for(
 class SyntheticEngine:
     """What engine.Engine does around its scheduler, with random tokens in place of a forward pass."""
 
-    def __init__(self, limits: Limits, observer: Observer, seed: int = 0) -> None:
+    def __init__(self, limits: Limits, observer: Observer, seed: int = 0, faults: Sequence[str] = ()) -> None:
         self.limits = limits
         self.random = random.Random(seed)
         self.columns = observer.allocate(
@@ -50,7 +51,9 @@ class SyntheticEngine:
                 blocks_per_row=limits.blocks_per_row,
             )
         )
-        self.scheduler = Scheduler(self.columns, limits, observer)
+        self._faults = Faults.parse(faults)
+        watching, columns = self._faults.attach(observer, self.columns)
+        self.scheduler = Scheduler(columns, limits, watching)
         self._pulse = self.columns["pulse"]
         self._observer = observer
         self._names = 0
@@ -106,7 +109,8 @@ class SyntheticEngine:
         start = time.monotonic_ns()
         self._pulse[Pulse.STEP] += 1
         self._enter(Phase.SCHEDULE, start)
-        step = self.scheduler.plan(start)
+        self._faults.begin_step(self._pulse[Pulse.STEP])
+        step = self.scheduler.plan(self._pulse[Pulse.STEP], start)
         self._observer.step_planned(step.plan)
         planned = time.monotonic_ns()
         self._enter(Phase.FORWARD, planned)
