@@ -59,7 +59,7 @@ class Answer:
         choice = self.choices[self._first_choice[output.request_id] + output.index]
         choice.finish_reason = output.finish_reason
         self._completion_tokens += len(output.token_ids)
-        self._cached_tokens[output.request_id] = output.cached_tokens
+        self._cached_tokens.setdefault(output.request_id, output.cached_tokens)  # a recomputed prompt finds itself
         written = None
         if choice.logprobs is not None and output.logprobs:
             written = choice.logprobs.write(output.logprobs)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ..errors import EngineError
 from ..hooks import EngineFacts
 from ..tokenizer import Tokenizer
 from .answer import Answer, EventStream, whole_answer
@@ -31,7 +32,7 @@ from .engine_thread import EngineThread
 from .events import Json, Shape, encode_json
 from .gone import ClientGone, unless_gone
 from .metrics import CONTENT_TYPE, Metrics
-from .refusal import Refusal, unavailable
+from .refusal import Refusal, from_engine, unavailable
 
 LONG_TEXT = 4096  # characters from which on tokenizing leaves the event loop
 CLIENT_CLOSED_REQUEST = 499
@@ -106,6 +107,8 @@ class Api:
                 return await handler(request)
             except Refusal as refusal:
                 return refusal.response()
+            except EngineError as error:
+                return from_engine(error).response()
             except (ClientGone, ClientDisconnect):
                 return Response(status_code=CLIENT_CLOSED_REQUEST)  # nobody reads it
 

@@ -216,7 +216,10 @@ def _logprobs(body: CompletionBody | ChatBody) -> int | None:
 
 
 def _guilty_field(raw: bytes, shape: type[Struct]) -> str | None:
-    plain = msgspec.json.decode(raw)
+    try:
+        plain = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # wrong before it is broken: no field can be named
     if not isinstance(plain, dict):
         return None
     for field in msgspec.structs.fields(shape):

@@ -33,7 +33,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise _refused(error, host, port) from None
+        raise why_not(error, host, port) from None
     return listener
 
 
@@ -45,7 +45,8 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _refused(error: OSError, host: str, port: int) -> ListenError:
+def why_not(error: OSError, host: str, port: int) -> ListenError:
+    """What an operating system's refusal means to a person."""
     if error.errno == errno.EADDRINUSE:
         return ListenError(
             f"port {port} on {host} is in use",

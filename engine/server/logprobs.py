@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ..sampler import TokenLogprobs
 from .events import Json
+
+if TYPE_CHECKING:
+    from ..sampler import TokenLogprobs
 
 LEAST = -9999.0  # JSON has no infinity
 
