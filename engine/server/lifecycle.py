@@ -14,7 +14,7 @@ from functools import partial
 import uvicorn
 
 from ..engine import Engine
-from ..errors import EngineError
+from ..errors import EngineError, ModelError
 from ..tokenizer import Tokenizer
 from .app import Api
 from .engine_thread import EngineThread
@@ -34,7 +34,6 @@ class EngineStopped(EngineError):
 
 def serve(
     engine: Engine,
-    tokenizer: Tokenizer,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -48,9 +47,13 @@ def serve(
     (new ones get 503) and aborts the rest; a second one aborts at once. Closes the engine. Call from the main thread.
 
     ``listener``: from bind(), in place of ``host`` and ``port``. ``model_name``: default the model's own.
-    ``ready(url)`` is called once requests are taken, after Observer.serving. Raises ListenError when it cannot listen,
-    EngineStopped when the engine died (by then /health has said so since) or is stuck and had to be left behind.
+    ``ready(url)`` is called once requests are taken. Raises ModelError when the model has no tokenizer, ListenError
+    when it cannot listen, EngineStopped when the engine died (until the signal /health has said so) or is stuck and
+    had to be left behind.
     """
+    tokenizer = engine.model.tokenizer
+    if tokenizer is None:
+        raise ModelError("this model has no tokenizer: its texts cannot be served", "add its tokenizer.json")
     sock = bind(host, port) if listener is None else listener
     with contextlib.closing(sock):
         asyncio.run(_Service(engine, tokenizer, sock, model_name, drain_s).run(ready, access_log=access_log))
