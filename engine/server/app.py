@@ -154,6 +154,11 @@ class Api:
             )
         room = self._longest - longest
         params = sampling_params(body, room=room, default_max_tokens=room if chat else DEFAULT_COMPLETION_TOKENS)
+        most = int(self._facts.config["max_waiting"] or 0)
+        if len(prompts) > 1 and len(prompts) * params.n > most:
+            raise Refusal(
+                400, f"{len(prompts)} prompts of n={params.n} each are more than the queue's {most}", param="prompt"
+            )
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex[:20]}"
         ids = [name if len(prompts) == 1 else f"{name}-{place}" for place in range(len(prompts))]
         stream = await unless_gone(request.receive, self._thread.admit(list(zip(ids, prompts, strict=True)), params))

@@ -110,7 +110,7 @@ class EngineThread:
             raise _engine_died(self.vitals.failure)
         stream = Stream(prompts, params)
         undecided = self._handed - self._decided
-        if undecided + stream.unfinished > self._most_undecided:
+        if undecided >= self._most_undecided:
             raise queue_full(f"{undecided} requests wait for the engine to look at them: try again later")
         if not self._streams:
             self._owed_since_ns = time.monotonic_ns()
