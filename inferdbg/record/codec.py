@@ -1,36 +1,44 @@
 """A Snapshot as three lines of JSON, and back.
 
-    light     {"seq": 7, "wall_ns": …, "mono_ns": …, "scheduler": {…}, …}   what a Window keeps of the past
-    heavy     {"seq": 7, "rows": […], "work": […], "happened": […]}         read for the moment that is looked at
-    columns   {"seq": 7, "columns": {…}}                                    what changed in the block columns
+    light     {"light": 7, "wall_ns": …, "mono_ns": …, "scheduler": {…}, …}   what a Window keeps of the past
+    heavy     {"heavy": 7, "rows": {…}, "work": {…}}                          read for the moment that is looked at
+    columns   {"columns": 7, "after": 6, "changed": {…}}                      what changed in the block columns
 
-Light sections that are as in the line before are left out, one that is no longer known is null. Heavy are the rows of
-``requests``, the work of ``steps`` and the items of ``events``, always whole. Compression does the rest: lines
-resemble each other.
+Light sections that are as in the line before are left out, one that is no longer known is null. The rows of
+``requests`` and the work of ``steps`` are heavy; these, and events, are written as tables (a list a field), always
+whole. Compression does the rest: lines resemble each other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from operator import add, sub
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, defstruct
+from msgspec import UNSET, Raw, Struct, UnsetType, defstruct
 from msgspec.structs import replace
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.requests import Request
-from inferdbg.facts.sections.steps import Step, Work
+from inferdbg.facts.sections.steps import Step, Work, WorkKind
 from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
 
 from .columns import ColumnChange, Columns, column_changes, columns_of
+from .tables import rows_of, table_of, table_type
 
 
-class StepWork(Struct, array_like=True):
-    """What one step ran, apart from the step; ``lost``: its own ``work_lost``."""
+class StepsWork(Struct):
+    """What the steps of a Snapshot ran, all steps after one another: ``counts`` tells them apart, ``lost`` are their
+    own ``work_lost``. ``contexts`` are differences to the entry at the same place in the step before."""
 
-    work: tuple[Work, ...]
-    lost: bool
+    counts: list[int]
+    lost: list[bool]
+    requests: list[int]
+    kinds: list[WorkKind]
+    tokens: list[int]
+    contexts: list[int]
 
 
 def _type_of(name: str) -> type[Struct]:
@@ -46,7 +54,7 @@ _CARRIED = ("target", *SECTIONS, "probes")
 _Light = defstruct(
     "Light",
     [
-        ("seq", int),
+        ("light", int),
         ("wall_ns", int),
         ("mono_ns", int),
         ("target", Target | UnsetType, UNSET),
@@ -54,26 +62,41 @@ _Light = defstruct(
         ("probes", tuple[ProbeReport, ...] | UnsetType, UNSET),
         ("work_count", int, 0),
         ("event_count", int, 0),
+        ("happened", Raw, Raw(b"")),
     ],
 )
 
 
-class _Heavy(Struct, omit_defaults=True):
-    seq: int
-    rows: tuple[Request, ...] = ()
-    work: tuple[StepWork, ...] = ()
-    happened: tuple[Event, ...] = ()
+_Heavy = defstruct(
+    "Heavy",
+    [
+        ("heavy", int),
+        ("rows", table_type(Request) | None, None),
+        ("work", StepsWork | None, None),
+    ],
+)
 
 
-class _Columns(Struct):
-    seq: int
-    columns: dict[str, ColumnChange | None]
+class _Work(Struct):
+    """A heavy line of which only the work is wanted."""
+
+    work: StepsWork | None = None
+
+
+class _Columns(Struct, omit_defaults=True):
+    """``after``: the line that these changes are against (None: all is here)."""
+
+    columns: int
+    changed: dict[str, ColumnChange | None]
+    after: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
 _light: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Light)
-_heavy = msgspec.json.Decoder(_Heavy)
+_heavy: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Heavy)
+_work = msgspec.json.Decoder(_Work)
 _columns = msgspec.json.Decoder(_Columns)
+_happened: msgspec.json.Decoder[Any] = msgspec.json.Decoder(table_type(Event))
 _NO_COLUMNS: dict[str, bytes | None] = dict.fromkeys(COLUMN_TYPES)
 
 
@@ -95,92 +118,135 @@ class Encoder:
     def encode(self, snapshot: Snapshot, *, whole_light: bool = False, whole_columns: bool = False) -> Lines:
         """Against the Snapshot before, or ``whole``: readable without it."""
         light, before = bared(snapshot), None if whole_light else self._light
-        line: dict[str, Any] = {"seq": light.seq, "wall_ns": light.wall_ns, "mono_ns": light.mono_ns}
+        line: dict[str, Any] = {"light": light.seq, "wall_ns": light.wall_ns, "mono_ns": light.mono_ns}
         for name in _CARRIED:
             new, old = getattr(light, name), None if before is None else getattr(before, name)
             if new is not old and new != old:
                 line[name] = new
-        heavy = _Heavy(snapshot.seq)
-        if snapshot.requests is not None:
-            heavy.rows = snapshot.requests.items
+        heavy: dict[str, Any] = {"heavy": snapshot.seq}
+        if snapshot.requests is not None and snapshot.requests.items:
+            heavy["rows"] = table_of(Request, snapshot.requests.items)
         if snapshot.steps is not None and (count := work_count(snapshot)):
             line["work_count"] = count
-            heavy.work = tuple(StepWork(step.work, step.work_lost) for step in snapshot.steps.items)
+            heavy["work"] = _work_of(snapshot.steps.items)
         if snapshot.events is not None and snapshot.events.items:
             line["event_count"] = len(snapshot.events.items)
-            heavy.happened = snapshot.events.items
+            line["happened"] = table_of(Event, snapshot.events.items)
         columns = columns_of(snapshot.kvcache)
-        changed = column_changes(_NO_COLUMNS if whole_columns else self._columns, columns)
+        changed = column_changes(_NO_COLUMNS if whole_columns or self._light is None else self._columns, columns)
+        after = None if whole_columns or self._light is None else self._light.seq
         self._light, self._columns = light, columns
         return Lines(
             _encode(line) + b"\n",
             _encode(heavy) + b"\n",
-            _encode(_Columns(snapshot.seq, changed)) + b"\n",
+            _encode(_Columns(snapshot.seq, changed, after)) + b"\n",
         )
 
 
 class Moment(NamedTuple):
-    """A Snapshot as ``bared`` leaves it, and how much work and how many events were left out."""
+    """A Snapshot as ``bared`` leaves it, how much work was left out, and its events (None: too many to keep)."""
 
     snapshot: Snapshot
     work_count: int
     event_count: int
+    events: tuple[Event, ...] | None
 
 
-def decode_light(lines: bytes) -> list[Moment]:
-    """The light lines of successive Snapshots, the first whole; msgspec.DecodeError when they are not that."""
+def decode_light(lines: bytes, most_events: int | None = None) -> list[Moment]:
+    """The light lines of successive Snapshots, the first whole; msgspec.DecodeError when they are not that.
+
+    ``most_events``: what happened in a Snapshot with more events than that is passed over.
+    """
     found: list[Moment] = []
     values: dict[str, Any] = {}
     for line in _light.decode_lines(lines):
-        values["seq"], values["wall_ns"], values["mono_ns"] = line.seq, line.wall_ns, line.mono_ns
+        values["seq"], values["wall_ns"], values["mono_ns"] = line.light, line.wall_ns, line.mono_ns
         for name in _CARRIED:
             section = getattr(line, name)
             if section is not UNSET:
                 values[name] = section
-        found.append(Moment(Snapshot(**values), line.work_count, line.event_count))
+        if "target" not in values:
+            raise msgspec.DecodeError("the first line is not a whole Snapshot")
+        events: tuple[Event, ...] | None = ()
+        if line.event_count:
+            wanted = most_events is None or line.event_count <= most_events
+            events = rows_of(Event, _happened.decode(line.happened)) if wanted else None
+        found.append(Moment(Snapshot(**values), line.work_count, line.event_count, events))
     return found
 
 
-def decode_whole(snapshot: Snapshot, heavy: bytes, columns: Iterable[bytes]) -> Snapshot:
-    """A ``bared`` Snapshot with all that was recorded of it: its own heavy line, and the lines of columns from the
-    last whole one up to its own."""
-    line = _heavy.decode(heavy)
+def decode_whole(moment: Moment, heavy: bytes, columns: Iterable[bytes]) -> Snapshot:
+    """All that was recorded of a moment: its own heavy line, and the lines of columns from the last whole one up to
+    its own. msgspec.DecodeError when these do not follow each other."""
+    snapshot, line = with_events(moment), _heavy.decode(heavy)
     if snapshot.kvcache is not None:
-        held = Columns()
-        for changed in columns:
-            held.apply(_columns.decode(changed).columns)
+        held, before = Columns(), None
+        for encoded in columns:
+            changes = _columns.decode(encoded)
+            if changes.after != before:
+                raise msgspec.DecodeError("a line of block columns is missing")
+            before = changes.columns
+            held.apply(changes.changed)
         snapshot = replace(snapshot, kvcache=replace(snapshot.kvcache, **held.values()))
     if snapshot.requests is not None:
-        snapshot = replace(snapshot, requests=replace(snapshot.requests, items=line.rows))
-    return _with_events(_with_work(snapshot, line), line)
+        items = () if line.rows is None else rows_of(Request, line.rows)
+        snapshot = replace(snapshot, requests=replace(snapshot.requests, items=items))
+    return _with_work(snapshot, line.work)
+
+
+def begins_group(columns: bytes) -> bool:
+    """Whether a columns line needs none before it."""
+    return _columns.decode(columns).after is None
 
 
 def with_work(snapshot: Snapshot, heavy: bytes) -> Snapshot:
     """A Snapshot ``without_work`` with the work that its heavy line tells."""
-    return _with_work(snapshot, _heavy.decode(heavy))
+    return _with_work(snapshot, _work.decode(heavy).work)
 
 
-def with_events(snapshot: Snapshot, heavy: bytes) -> Snapshot:
-    """A Snapshot ``without_events`` with the events that its heavy line tells."""
-    return _with_events(snapshot, _heavy.decode(heavy))
-
-
-def _with_work(snapshot: Snapshot, line: _Heavy) -> Snapshot:
-    if snapshot.steps is None or not line.work:
+def with_events(moment: Moment) -> Snapshot:
+    """The Snapshot with its events, which must have been kept."""
+    snapshot, events = moment.snapshot, moment.snapshot.events
+    if events is None or not moment.events:
         return snapshot
+    dropped = events.dropped - moment.event_count
+    return replace(snapshot, events=replace(events, items=moment.events, dropped=dropped))
+
+
+def _with_work(snapshot: Snapshot, work: StepsWork | None) -> Snapshot:
+    if snapshot.steps is None or work is None:
+        return snapshot
+    shares = _shares(work)
     items = tuple(
-        replace(step, work=entry.work, work_lost=entry.lost)
-        for step, entry in zip(snapshot.steps.items, line.work, strict=True)
+        replace(step, work=ran, work_lost=lost)
+        for step, ran, lost in zip(snapshot.steps.items, shares, work.lost, strict=True)
     )
     return replace(snapshot, steps=replace(snapshot.steps, items=items))
 
 
-def _with_events(snapshot: Snapshot, line: _Heavy) -> Snapshot:
-    events = snapshot.events
-    if events is None or not line.happened:
-        return snapshot
-    dropped = events.dropped - len(line.happened)
-    return replace(snapshot, events=replace(events, items=line.happened, dropped=dropped))
+def _work_of(steps: Sequence[Step]) -> StepsWork:
+    found = StepsWork([len(step.work) for step in steps], [step.work_lost for step in steps], [], [], [], [])
+    before: list[int] = []
+    for step in steps:
+        contexts = [share.context for share in step.work]
+        found.requests += [share.request for share in step.work]
+        found.kinds += [share.kind for share in step.work]
+        found.tokens += [share.tokens for share in step.work]
+        found.contexts += map(sub, contexts, chain(before, repeat(0)))
+        before = contexts
+    return found
+
+
+def _shares(work: StepsWork) -> list[tuple[Work, ...]]:
+    found = []
+    before: list[int] = []
+    start = 0
+    for count in work.counts:
+        part = slice(start, start + count)
+        before = list(map(add, work.contexts[part], chain(before, repeat(0))))
+        found.append(tuple(map(Work, work.requests[part], work.kinds[part], work.tokens[part], before)))
+        start += count
+    return found
 
 
 # what is left out of the past ---------------------------------------------------------------------------------

@@ -1,0 +1,139 @@
+"""Pages: about a second of Snapshots as three zstd frames, and how Snapshots become pages and pages Snapshots.
+
+    page       [light][heavy][columns]     each frame: a line a Snapshot; the first light line is whole
+    group      page page page …            the first columns line is whole, the later ones are changes
+
+To show a moment one reads the light frames of the two minutes before it, one heavy frame, and the columns frames from
+the beginning of its group. Recordings and the live memory of the past are both made of pages.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from inferdbg.facts.snapshot import Snapshot
+
+from .codec import Encoder
+from .frames import compressor
+
+PAGE_NS = 950_000_000  # at four Snapshots a second: four of them
+GROUP_NS = 60_000_000_000
+_PAGE_SNAPSHOTS = 64
+_PAGE_BYTES = 16 << 20
+_GROUP_BYTES = 256 << 10
+
+
+class Page(Struct, frozen=True, array_like=True):
+    """Where a page lies and what it covers. ``start``: offset in the file; lengths of its frames follow in order.
+    ``whole``: begins a group."""
+
+    start: int
+    light: int
+    heavy: int
+    columns: int
+    whole: bool
+    count: int
+    first_seq: int
+    first_ns: int
+    last_ns: int
+    last_wall_ns: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.light + self.heavy + self.columns
+
+
+class Frames(NamedTuple):
+    """The decompressed frames of a page."""
+
+    light: bytes
+    heavy: bytes
+    columns: bytes
+
+
+class PageStore(Protocol):
+    """Pages that can be read: a file, or memory."""
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        """In order of time."""
+
+    def read_light(self, page: Page) -> bytes: ...
+    def read_heavy(self, page: Page) -> bytes: ...
+    def read_columns(self, page: Page) -> bytes: ...
+
+
+class PageWriter:
+    """Collects Snapshots, gives back the bytes of a page whenever one is full."""
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+        self._compressor = compressor()
+        self._light: list[bytes] = []
+        self._heavy: list[bytes] = []
+        self._columns: list[bytes] = []
+        self._raw_bytes = 0
+        self._first: Snapshot | None = None
+        self._last: Snapshot | None = None
+        self._closed_wall_ns: int | None = None
+        self._whole = True
+        self._group_ns = 0
+        self._group_limit = self._group_bytes = 0
+
+    def add(self, snapshot: Snapshot) -> bool:
+        """Takes a Snapshot in; true when the page is full and ``close_page`` is due."""
+        opening = not self._light
+        if opening:
+            self._first = snapshot
+            aged = abs(snapshot.mono_ns - self._group_ns) >= GROUP_NS
+            self._whole = self._whole or aged or self._group_bytes >= self._group_limit
+        whole = opening and self._whole
+        lines = self._encoder.encode(snapshot, whole_light=opening, whole_columns=whole)
+        if whole:
+            self._group_ns = snapshot.mono_ns
+            self._group_bytes, self._group_limit = 0, max(_GROUP_BYTES, len(lines.columns) // 2)
+        else:
+            self._group_bytes += len(lines.columns)
+        self._light.append(lines.light)
+        self._heavy.append(lines.heavy)
+        self._columns.append(lines.columns)
+        self._raw_bytes += sum(map(len, lines))
+        self._last = snapshot
+        return (
+            self._closed_wall_ns is None
+            or abs(snapshot.wall_ns - self._closed_wall_ns) >= PAGE_NS
+            or len(self._light) >= _PAGE_SNAPSHOTS
+            or self._raw_bytes >= _PAGE_BYTES
+        )
+
+    def close_page(self, start: int) -> tuple[Page, bytes] | None:
+        """The page, as it lies at offset ``start``, and its bytes; None when it is empty."""
+        first, last = self._first, self._last
+        if first is None or last is None or not self._light:
+            return None
+        frames = [self._compressor.compress(b"".join(lines)) for lines in (self._light, self._heavy, self._columns)]
+        light, heavy, columns = map(len, frames)
+        page = Page(
+            start,
+            light,
+            heavy,
+            columns,
+            whole=self._whole,
+            count=len(self._light),
+            first_seq=first.seq,
+            first_ns=first.mono_ns,
+            last_ns=last.mono_ns,
+            last_wall_ns=last.wall_ns,
+        )
+        self._light, self._heavy, self._columns = [], [], []
+        self._raw_bytes = 0
+        self._closed_wall_ns = last.wall_ns
+        self._whole = False
+        return page, b"".join(frames)
+
+    def open_page(self) -> Frames | None:
+        """What is not yet in a page."""
+        if not self._light:
+            return None
+        return Frames(b"".join(self._light), b"".join(self._heavy), b"".join(self._columns))
