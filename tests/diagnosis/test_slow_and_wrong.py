@@ -83,6 +83,16 @@ def test_leaked_blocks_are_counted_and_named() -> None:
     assert found.confidence == "likely"
 
 
+def test_a_hold_too_many_is_told_while_the_request_still_lives() -> None:
+    now = calm()[-1]
+    refcount = array("H", now.kvcache.refcount)
+    block = now.requests.items[0].block_table()[0]
+    refcount[block] += 1
+    found = only([with_section(now, "kvcache", refcount=refcount.tobytes())], "block_leak")
+    assert found.summary == "1 hold of blocks counted that no request has: they will not come back"
+    assert found.evidence[0].text == f"counts too many holds of block {block}"
+
+
 def test_a_leak_is_sure_when_the_look_before_is_younger_than_the_blocks() -> None:
     now = leaking(calm()[-1], 5)
     assert only([now, later(now, SECOND)], "block_leak").confidence == "sure"

@@ -145,6 +145,14 @@ def test_steps_without_tokens_are_a_livelock() -> None:
     assert found.since_ns == first.mono_ns
 
 
+def test_one_look_sees_a_livelock_in_the_steps_that_the_engine_remembers() -> None:
+    now = calm()[-1]
+    empty = tuple(replace(step, decode_tokens=0) for step in steps_before(now, count=30, total_ms=1))
+    busy = with_section(now, "steps", items=(now.steps.items[0], *empty))
+    assert only([busy], "scheduler_livelock").summary.startswith("30 steps in 3 s computed no token")
+    assert causes([with_section(now, "steps", items=empty[-19:])]) == []
+
+
 def test_steps_with_tokens_are_none() -> None:
     first = calm()[-1]
     more = first.scheduler.generated_tokens_total + 1

@@ -1,5 +1,6 @@
 """Blocks are held that no request's table names: the books of the pool do not balance, and here is by how much."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from inferdbg import text
@@ -35,6 +36,7 @@ def check(window: Window) -> Iterator[Finding]:
         return
     leaked = _held_by_nobody(kvcache, requests)
     if not leaked:
+        yield _doomed(kvcache, requests, counted - held)
         return
     owners = sorted({request_named(window, owner) for owner in _owners(kvcache, leaked)})
     old = len(window.snapshots) > 1 and _all_older(kvcache, leaked, window.snapshots[-2].mono_ns)
@@ -52,6 +54,22 @@ def check(window: Window) -> Iterator[Finding]:
         next_step="look at how these requests ended: an abort or a failed admission that gave nothing back",
         since_ns=_oldest_use(kvcache, leaked),
         explains=("kv_pressure",) if len(leaked) * 10 >= kvcache.num_blocks else (),
+    )
+
+
+def _doomed(kvcache: KVCache, requests: Requests, extra: int) -> Finding:
+    """Held too often by requests that still live."""
+    held = Counter(block for request in requests.items for block in request.block_table())
+    counts = memoryview(kvcache.refcount or b"").cast("H")
+    blocks = [block for block, times in held.items() if counts[block] > times]
+    named = ", ".join(map(str, blocks[:_NAMED])) + _and_more(blocks)
+    return Finding(
+        cause="block_leak",
+        severity="wrong",
+        confidence="likely",
+        summary=f"{text.counted(extra, 'hold')} of blocks counted that no request has: they will not come back",
+        evidence=(Evidence("kvcache.refcount", f"counts too many holds of block {named}"),),
+        next_step="look at what these blocks' requests share, and at who took a hold and gave none back",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.diagnosis.lately import requests_now
+from inferdbg.diagnosis.lately import requests_now, steps_of
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Window
 
@@ -12,25 +12,23 @@ _AT_LEAST_NS = 2 * SECOND
 
 
 def check(window: Window) -> Iterator[Finding]:
+    scheduler = window.now.scheduler
+    if scheduler is None or not _has_work(window.now):
+        return
     if window.now.server is not None and window.now.server.state != "alive":
         return
-    fruitless = _fruitless(window)
-    if not fruitless:
-        return
-    first = fruitless[0]
-    over_ns = window.now.mono_ns - first.mono_ns
-    steps = _steps(window.now) - _steps(first)
+    since_ns, steps = max(_by_counters(window), _by_steps(window), key=lambda seen: seen[1])
+    over_ns = window.now.mono_ns - since_ns
     if over_ns < _AT_LEAST_NS or steps < 2:
         return
-    scheduler = window.now.scheduler
-    running, waiting = (scheduler.running, scheduler.waiting) if scheduler is not None else (None, None)
     blocked = [request for request in requests_now(window) if request.wait is not None]
     yield Finding(
         cause="scheduler_livelock",
         severity="stuck",
         confidence="sure",
         summary=f"{text.counted(steps, 'step')} in {text.duration(over_ns)} computed no token, though "
-        f"{text.counted(running, 'request')} run and {text.count(waiting)} wait: the scheduler turns in a circle",
+        f"{text.counted(scheduler.running, 'request')} run and {text.count(scheduler.waiting)} wait: "
+        "the scheduler turns in a circle",
         evidence=(
             Evidence("scheduler.steps_total", f"rose by {text.count(steps)}"),
             Evidence("scheduler.generated_tokens_total", "did not rise, nor did prefilled_tokens_total"),
@@ -41,18 +39,28 @@ def check(window: Window) -> Iterator[Finding]:
             ),
         ),
         next_step="inferdbg top, view requests: who waits for what",
-        since_ns=first.mono_ns,
+        since_ns=since_ns,
     )
 
 
-def _fruitless(window: Window) -> list[Snapshot]:
-    """The last Snapshots, oldest first, over which no token was computed though there was work all the while."""
-    found: list[Snapshot] = []
+def _by_counters(window: Window) -> tuple[int, int]:
+    """Since when no token was computed though there was work, and how many steps went by: as the Snapshots tell."""
+    first = window.now
     for snapshot in reversed(window.snapshots):
         if not _has_work(snapshot) or _tokens(snapshot) != _tokens(window.now):
             break
-        found.append(snapshot)
-    return found[::-1]
+        first = snapshot
+    return first.mono_ns, _steps(window.now) - _steps(first)
+
+
+def _by_steps(window: Window) -> tuple[int, int]:
+    """The same as the engine's ring of steps tells: it reaches back before the first look."""
+    since_ns, count = window.now.mono_ns, 0
+    for step in reversed(steps_of(window)):
+        if step.prefill_tokens + step.decode_tokens:
+            break
+        since_ns, count = step.start_ns, count + 1
+    return since_ns, count
 
 
 def _has_work(snapshot: Snapshot) -> bool:
