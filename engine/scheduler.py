@@ -89,7 +89,7 @@ class Scheduler:
         if self.waiting:
             self.table.wait(leader, WaitReason.BEHIND, self.waiting[-1].number)
         self.waiting.append(leader)
-        self._by_id[request_id] = group
+        self._by_id[request_id] = group[:]
         self._alive += params.n
         self._counters[Counter.ADDED] += params.n
         self._count()
@@ -236,7 +236,9 @@ class Scheduler:
         if first < held:
             while pool.refcount[pool.block_at(request, first)] > 1:
                 if pool.available:
+                    self.table.computed_tokens[request.slot] = first * self.limits.block_size  # until it has its copy
                     step.copies.append(pool.copy_last(request, now_ns))
+                    self.table.computed_tokens[request.slot] = context
                 elif self._preempt(request, now_ns):
                     return False
         for _ in range(missing):
