@@ -14,8 +14,7 @@ from functools import partial
 import uvicorn
 
 from ..engine import Engine
-from ..errors import EngineError, ModelError
-from ..tokenizer import Tokenizer
+from ..errors import EngineError
 from .app import Api
 from .engine_thread import EngineThread
 from .listen import bind, url_of
@@ -47,16 +46,12 @@ def serve(
     (new ones get 503) and aborts the rest; a second one aborts at once. Closes the engine. Call from the main thread.
 
     ``listener``: from bind(), in place of ``host`` and ``port``. ``model_name``: default the model's own.
-    ``ready(url)`` is called once requests are taken. Raises ModelError when the model has no tokenizer, ListenError
-    when it cannot listen, EngineStopped when the engine died (until the signal /health has said so) or is stuck and
-    had to be left behind.
+    ``ready(url)`` is called once requests are taken. Raises ListenError when it cannot listen, EngineStopped when the
+    engine died (until the signal /health has said so) or is stuck and had to be left behind.
     """
-    tokenizer = engine.model.tokenizer
-    if tokenizer is None:
-        raise ModelError("this model has no tokenizer: its texts cannot be served", "add its tokenizer.json")
     sock = bind(host, port) if listener is None else listener
     with contextlib.closing(sock):
-        asyncio.run(_Service(engine, tokenizer, sock, model_name, drain_s).run(ready, access_log=access_log))
+        asyncio.run(_Service(engine, sock, model_name, drain_s).run(ready, access_log=access_log))
 
 
 class _Server(uvicorn.Server):
@@ -68,9 +63,7 @@ class _Server(uvicorn.Server):
 
 
 class _Service:
-    def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, sock: socket.socket, model_name: str | None, drain_s: float
-    ) -> None:
+    def __init__(self, engine: Engine, sock: socket.socket, model_name: str | None, drain_s: float) -> None:
         name = model_name or str(engine.facts.model["name"])
         self._engine = engine
         self._sock = sock
@@ -78,7 +71,7 @@ class _Service:
         self._thread = EngineThread(engine, most_undecided=int(engine.facts.config["max_waiting"] or 0))
         vitals, finished = self._thread.vitals, self._thread.finished
         metrics = Metrics(EngineCollector(engine.columns, engine.facts, vitals, finished, name))
-        self._api = Api(self._thread, tokenizer, engine.facts, metrics, name)
+        self._api = Api(self._thread, engine.model.tokenizer, engine.facts, metrics, name)
         self._signals = 0
         self._signalled = asyncio.Event()
 
