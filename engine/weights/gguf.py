@@ -51,7 +51,7 @@ def load_gguf(file: GgufFile, config: ModelConfig, dtype: torch.dtype, available
             _dequantise_into(target, file, tensor)
     weights = assembly.finished()
     if divisors is not None:
-        weights["rope_divisors"] = divisors
+        weights.tensors["rope_divisors"] = divisors
     return weights
 
 

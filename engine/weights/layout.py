@@ -17,9 +17,9 @@ products instead of seven. A file's tensors are copied straight into their rows,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
 
 import torch
 
@@ -27,9 +27,37 @@ from ..errors import ModelError
 from ..memory import gibibytes
 from ..model_config import ModelConfig
 
-Weights: TypeAlias = dict[str, torch.Tensor]
+DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""What weights, hidden states and the KV cache can be kept in."""
+
 WORKING_BYTES = 128 * 2**20
 """Held beside the weights while loading: one tensor's rows, dequantised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """``tensors`` by the names above; all of ``dtype``, but for rope_divisors."""
+
+    tensors: dict[str, torch.Tensor]
+    dtype: torch.dtype
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.numel() for name, tensor in self.tensors.items() if name != "rope_divisors")
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of one number."""
+        return self.dtype.itemsize
+
+    @property
+    def dtype_name(self) -> str:
+        """``fp32`` or ``bf16``."""
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +123,8 @@ class Assembly:
                 "free memory, take a smaller model" + (", or --dtype bf16" if dtype.itemsize > 2 else ""),
             )
         self._missing = parts(config)
-        self._weights: Weights = {name: torch.empty(shape, dtype=dtype) for name, shape in shapes(config).items()}
+        self._dtype = dtype
+        self._tensors = {name: torch.empty(shape, dtype=dtype) for name, shape in shapes(config).items()}
 
     def expects(self, name: str) -> bool:
         """Whether a tensor of that name belongs to the model and has not come yet."""
@@ -109,7 +138,7 @@ class Assembly:
                 f"tensor {name} has the shape {list(shape)}, not {list(part.shape)}",
                 "weights and configuration belong to different models",
             )
-        return self._weights[part.target][part.first_row : part.first_row + part.shape[0]]
+        return self._tensors[part.target][part.first_row : part.first_row + part.shape[0]]
 
     def finished(self) -> Weights:
         """The weights; raises ModelError when a tensor never came."""
@@ -118,4 +147,4 @@ class Assembly:
             raise ModelError(
                 f"{len(self._missing)} tensors are missing, {first} first", "the model is incomplete: fetch it again"
             )
-        return self._weights
+        return Weights(self._tensors, self._dtype)
