@@ -112,7 +112,7 @@ class Fault:
             name,
             spec,
             step=int(number("step", 1)),
-            every=int(number("every", name == "slow-sampler")),
+            every=int(number("every", 1 if name == "slow-sampler" else 0)),
             seconds=number("seconds", 5),
             ms=number("ms", 50),
             layer=int(number("layer", 0)),
