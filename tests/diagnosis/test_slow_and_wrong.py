@@ -132,7 +132,7 @@ def test_failing_requests_are_told_with_the_error() -> None:
 
 
 def test_a_nan_is_told_from_other_failures() -> None:
-    now = with_events(calm()[-1], (3 * SECOND, "failed", "NaN in the logits"))
+    now = with_events(calm()[-1], (3 * SECOND, "failed", "the model's logits are not numbers (NaN or infinite)"))
     assert causes([now]) == ["numeric_nan"]
 
 
