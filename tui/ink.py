@@ -6,9 +6,9 @@ from textwrap import wrap as wrap_words
 from typing import NamedTuple, TypeAlias
 
 INKS: tuple[str, ...] = (
-    *("dim", "label", "value", "accent", "key", "tab", "tab-on", "border", "cursor", "cursor-dim"),
+    *("dim", "label", "value", "accent", "key", "tab", "tab-on", "border", "cursor"),
     *("ok", "note", "wrong", "slow", "stuck", "dead", "unseen"),
-    *("free", "cached", "used", "shared", "hot", "lit", "lit-first", "empty"),
+    *("free", "cached", "used", "shared", "hot", "lit", "lit-first", "unlit", "empty"),
     *("prefill", "prefill-other", "decode", "schedule", "prepare", "forward", "sample", "commit", "idle"),
     *(f"owner-{index}" for index in range(12)),
     *(f"shared-{index}" for index in range(12)),

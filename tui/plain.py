@@ -13,5 +13,6 @@ from .ink import flow, plain
 
 def overview_text(window: Window, findings: Sequence[Finding], title: str = "", width: int = 110) -> list[str]:
     """Lines without colour or control characters, without spaces at their ends."""
-    head = flow(["inferdbg", *subject(window, title), text.clock(window.now.wall_ns)], width, " · ")
+    about = [part for _, part in subject(window, title)]
+    head = flow([*about, text.clock(window.now.wall_ns)], width, " · ")
     return [plain(found) for found in [*head, *overview_lines(window, findings, width, evidence=True)]]

@@ -6,40 +6,49 @@ from inferdbg import text
 from inferdbg.facts.window import Window
 
 from ..frame import Frame
-from ..ink import Line, Piece, Span, between, dim, flow, line, value
+from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, width_of
 
 _INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "server", "processes")
 
 
 def header_line(frame: Frame, width: int) -> Line:
-    """Engine, model, process and probe at the left; the time and how it moves at the right."""
-    left = flow([value(" inferdbg"), *subject(frame.window, frame.title)], 10_000, " · ")[0]
-    return between(left, line(*moment(frame), " "), width)
+    """Engine, model, process and probe at the left; the time and how it moves at the right. What does not fit is
+    left out whole, the least telling first."""
+    right = line(*moment(frame), " ")
+    parts = subject(frame.window, frame.title)
+    while len(parts) > 1 and width_of(_joined(parts)) > width - width_of(right) - 1:
+        parts.remove(min(parts, key=lambda part: part[0]))
+    return between(_joined(parts), right, width)
 
 
-def subject(window: Window, title: str) -> list[Piece]:
-    """What is looked at, most telling first."""
+def _joined(parts: Sequence[tuple[int, Piece]]) -> Line:
+    return line(" ", *flow([part for _, part in parts], 10_000, " · "))
+
+
+def subject(window: Window, title: str) -> list[tuple[int, Piece]]:
+    """What is looked at, in order of reading; before each how telling it is."""
     server = window.now.server
     if server is None:
-        return [text.safe(title), *_through(window)]
-    parts: list[Piece] = [text.safe(f"{server.engine} {server.version or ''}".strip(), 40)]
+        return [(9, value(text.safe(title))), *_through(window)]
+    engine = text.safe(f"{server.engine} {server.version or ''}".strip(), 40)
+    parts: list[tuple[int, Piece]] = [(5, value(engine))]
     if server.model is not None:
-        parts.append(text.safe(server.model.name.rstrip("/").rsplit("/", 1)[-1], 40))
+        parts.append((6, text.safe(server.model.name.rstrip("/").rsplit("/", 1)[-1], 40)))
     if server.pid is not None:
-        parts.append(f"pid {server.pid}")
+        parts.append((8, f"pid {server.pid}"))
     if server.state != "alive":
-        parts.append(Span(server.state, "dead" if server.state == "dead" else "note"))
+        parts.append((9, Span(server.state, "dead" if server.state == "dead" else "note")))
     if title and title != f"pid {server.pid}":
-        parts.append(text.safe(title, 60))
+        parts.append((7, text.safe(title, 60)))
     return [*parts, *_through(window)]
 
 
-def _through(window: Window) -> list[Piece]:
+def _through(window: Window) -> list[tuple[int, Piece]]:
     """The probe that tells us most."""
     for name in _INFORMATIVE:
         section = getattr(window.now, name)
         if section is not None:
-            return [dim(f"via {text.safe(section.origin.probe, 30)}")]
+            return [(1, dim(f"via {text.safe(section.origin.probe, 30)}"))]
     return []
 
 
@@ -76,6 +85,12 @@ def timeline_line(frame: Frame, width: int) -> Line:
     )
 
 
+def problem_line(frame: Frame, width: int) -> Line:
+    """Why nothing new could be read, over the last good picture."""
+    hint = dim(f"  {text.safe(frame.hint)}") if frame.hint else ""
+    return crop(line(Span(f" nothing new: {text.safe(frame.problem)}", "stuck"), hint), width)
+
+
 def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int) -> Line:
     """Views with their keys; ``titles`` are (key, title) in order."""
     spans: list[Span] = [Span(" ")]
@@ -84,14 +99,17 @@ def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int) -> Li
     return line(*spans)
 
 
-def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Line:
-    """Keys with what they do, as many as fit."""
+def keys_line(keys: Sequence[tuple[str, str]], always: Sequence[tuple[str, str]], width: int) -> Line:
+    """Keys with what they do, as many as fit, and at the right those that must be there."""
+    right = _keys(always)
     spans: list[Span] = []
-    used = 1
-    for key, description in keys:
-        taken = len(key) + len(description) + 3
-        if used + taken > width:
+    for pair in keys:
+        more = _keys([pair])
+        if width_of((*spans, *more)) + width_of(right) > width:
             break
-        spans += [Span(f" {key} ", "key"), Span(f"{description} ", "dim")]
-        used += taken
-    return line(*spans)
+        spans += more
+    return between(tuple(spans), right, width)
+
+
+def _keys(pairs: Sequence[tuple[str, str]]) -> Line:
+    return line(*(line(Span(f" {key} ", "key"), Span(f"{description} ", "dim")) for key, description in pairs))

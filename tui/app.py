@@ -1,0 +1,226 @@
+"""The application: one header, one view at a time, and a hand on the time that all of them show."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import events
+from textual.app import App as TextualApp
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.css.query import NoMatches
+from textual.message import Message
+from textual.screen import Screen
+
+from inferdbg.errors import InferdbgError
+from inferdbg.facts.source import Source
+from inferdbg.facts.window import SECOND
+
+from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line
+from .feed import Diagnose, Feed, FeedThread, Wish
+from .frame import Frame
+from .help import Help
+from .ink import Line, dim, line
+from .lineview import LineView
+from .theme import THEME
+from .view import View, bound
+from .views import VIEWS
+
+
+class Tabs(LineView):
+    """The line of views; a click changes to one."""
+
+    def on_click(self, event: events.Click) -> None:
+        edge = 1
+        for index, view in enumerate(VIEWS):
+            edge += len(view.title) + 4
+            if event.x < edge:
+                self.app.run_worker(self.app.run_action(f"view({index})"), exclusive=False)
+                return
+
+
+class App(TextualApp[None]):
+    """Shows a Source. Everything in it that reads or thinks runs on the feed's thread; this one only draws."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "inferdbg"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bound("time.pause", "space", "pause", "pause", "Stop here or go on; a recording plays", shown="space"),
+        bound(
+            "time.back", "left,comma", "scrub(-1)", "1 s", "A second back; where arrows select: , and .", shown="← →"
+        ),
+        bound("time.forward", "right,full_stop", "scrub(1)", "a second forward"),
+        bound("time.back-10", "shift+left,less_than_sign", "scrub(-10)", "ten seconds back"),
+        bound("time.forward-10", "shift+right,greater_than_sign", "scrub(10)", "ten seconds forward"),
+        bound("time.step-back", "left_square_bracket", "step(-1)", "snapshot", "The snapshot before", shown="[ ]"),
+        bound("time.step", "right_square_bracket", "step(1)", "the next snapshot"),
+        bound("time.first", "home", "first", "the beginning", "The first moment that can be shown"),
+        bound("time.last", "end", "last", "live", "The last moment; a live target is followed again", shown="end"),
+        *(
+            bound(f"view.{view.view_name()}", str(index + 1), f"view({index})", view.title, view.about)
+            for index, view in enumerate(VIEWS)
+        ),
+        bound("view.next", "tab", "next_view(1)", "view", "The next view", shown="tab"),
+        bound("view.previous", "shift+tab", "next_view(-1)", "the view before"),
+        bound("find", "slash", "find", "find", "Look for something in this view", shown="/"),
+        bound("help", "question_mark,f1", "help", "help", "All keys and what the marks mean", shown="?"),
+        bound("quit", "q,ctrl+c", "quit", "quit", "Leave; the target goes on as before", shown="q"),
+    ]
+
+    class Arrived(Message):
+        """A new Frame; one that was not drawn in time gives way to the next."""
+
+        def __init__(self, frame: Frame) -> None:
+            super().__init__()
+            self.frame = frame
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, App.Arrived)
+
+    class Ended(Message):
+        """The feed came to its end by an error."""
+
+        def __init__(self, error: Exception) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(self, source: Source, diagnose: Diagnose, interval_s: float = 0.25) -> None:
+        super().__init__()
+        self.register_theme(THEME)
+        self.theme = THEME.name
+        self.frame: Frame | None = None
+        self.failure: InferdbgError | None = None
+        self.current: type[View] = VIEWS[0]
+        feed = Feed(source, diagnose, round(interval_s * SECOND))
+        self._subject = source.title
+        self._feed = FeedThread(
+            feed,
+            interval_s,
+            lambda frame: self.post_message(self.Arrived(frame)),
+            lambda error: self.post_message(self.Ended(error)),
+        )
+
+    def compose(self) -> ComposeResult:
+        yield LineView(id="header")
+        yield Tabs(id="tabs")
+        yield Container(self.current(), id="stage")
+        yield LineView(id="timeline")
+        yield LineView(id="keys")
+
+    def on_mount(self) -> None:
+        self._feed.start()
+        self._draw_edges()
+        self.view.focus()
+
+    def on_unmount(self) -> None:
+        self._feed.stop()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._draw_edges)
+
+    def on_app_arrived(self, message: Arrived) -> None:
+        self.frame = message.frame
+        self.view.show(message.frame)
+        self._draw_edges()
+
+    def on_app_ended(self, message: Ended) -> None:
+        if not isinstance(message.error, InferdbgError):
+            raise message.error
+        self.failure = message.error
+        self.exit()
+
+    def on_view_jump(self, message: View.Jump) -> None:
+        self._change_to(next(view for view in VIEWS if view.view_name() == message.view))
+        self.view.show_request(message.request)
+
+    @property
+    def view(self) -> View:
+        """The view that is shown."""
+        return self.screen_stack[0].query_one(f"#{self.current.view_name()}", View)
+
+    def _change_to(self, view: type[View]) -> None:
+        if view is not self.current:
+            self.view.display = False
+            self.current = view
+            stage = self.screen_stack[0].query_one("#stage")
+            try:
+                self.view.display = True
+            except NoMatches:
+                stage.mount(view())
+        self.view.focus()
+        if self.frame is not None:
+            self.view.show(self.frame)
+        self._draw_edges()
+
+    def _draw_edges(self) -> None:
+        width = self.size.width
+        frame = self.frame
+        self._edge("tabs", tabs_line([(str(i + 1), v.title) for i, v in enumerate(VIEWS)], self.current.title, width))
+        self._edge("keys", keys_line(*self._keys(), width))
+        if frame is None:
+            self._edge("header", line(" inferdbg ", dim(f"looking at {self._subject} …")))
+            return
+        self._edge("header", header_line(frame, width))
+        timeline = self.screen_stack[0].query_one("#timeline", LineView)
+        timeline.display = bool(frame.problem) or frame.mode in ("paused", "playing")
+        timeline.put([problem_line(frame, width) if frame.problem else timeline_line(frame, width)])
+
+    def _edge(self, id: str, drawn: Line) -> None:
+        self.screen_stack[0].query_one(f"#{id}", LineView).put([drawn])
+
+    def _keys(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Keys of the view and of the application, and those that are always named. Where the view takes the arrows
+        for itself, time has its other keys."""
+        own = [binding for binding in self.current.BINDINGS if isinstance(binding, Binding)]
+        taken = {key for binding in own for key in binding.key.split(",")}
+        keys: list[tuple[str, str]] = []
+        always: list[tuple[str, str]] = []
+        for binding in (*own, *(binding for binding in self.BINDINGS if isinstance(binding, Binding))):
+            if not binding.key_display or (binding.id == "find" and not self.current.finds):
+                continue
+            shown = ", ." if binding.id == "time.back" and "left" in taken else binding.key_display
+            (always if binding.id in ("help", "quit") else keys).append((shown, binding.description))
+        return keys, always
+
+    def action_pause(self) -> None:
+        self._feed.wish(Wish("pause"))
+
+    def action_scrub(self, seconds: int) -> None:
+        self._feed.wish(Wish("scrub", seconds * SECOND))
+
+    def action_step(self, steps: int) -> None:
+        self._feed.wish(Wish("step", steps))
+
+    def action_first(self) -> None:
+        self._feed.wish(Wish("first"))
+
+    def action_last(self) -> None:
+        self._feed.wish(Wish("last"))
+
+    def action_view(self, index: int) -> None:
+        self._change_to(VIEWS[index])
+
+    def action_next_view(self, step: int) -> None:
+        self._change_to(VIEWS[(VIEWS.index(self.current) + step) % len(VIEWS)])
+
+    def action_find(self) -> None:
+        if self.current.finds:
+            from .prompt import Prompt  # a text field, which most never open
+
+            self.push_screen(Prompt(self.view))
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.current, VIEWS, self.BINDINGS))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[object]:  # type: ignore[override]
+        """None: there is no command palette."""
+        return ()
+
+
+def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25) -> None:
+    """Shows the source until the person leaves. Raises InferdbgError when it could not be read at all."""
+    app = App(source, diagnose, interval_s)
+    app.run()
+    if app.failure is not None:
+        raise app.failure

@@ -1,0 +1,115 @@
+"""One request in words: how far it is, what it holds, what it waited for, and what it waits for."""
+
+from inferdbg import text
+from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.snapshot import Snapshot
+
+from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
+from .names import Names
+from .queue import wait_text
+
+LABEL = 9
+
+
+def mean_itl_ns(request: Request) -> float | None:
+    """Mean time between tokens; None before the second token."""
+    if request.first_token_ns is None or request.last_token_ns is None or (request.output_tokens or 0) < 2:
+        return None
+    return (request.last_token_ns - request.first_token_ns) / ((request.output_tokens or 0) - 1)
+
+
+def ttft_ns(request: Request) -> int | None:
+    if request.first_token_ns is None or request.arrived_ns is None:
+        return None
+    return request.first_token_ns - request.arrived_ns
+
+
+def age_ns(request: Request, now_ns: int) -> int | None:
+    return None if request.arrived_ns is None else max(0, now_ns - request.arrived_ns)
+
+
+def prefix_share(request: Request) -> float | None:
+    """Share of the prompt that was found in the prefix cache."""
+    if request.cached_tokens is None or not request.prompt_tokens:
+        return None
+    return min(1.0, request.cached_tokens / request.prompt_tokens)
+
+
+def request_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -> list[Line]:
+    """The panel of a request in at most ``rows`` lines; its block table takes what is left."""
+    inner = width - LABEL
+    stage = labelled("stage", flow(_progress(snapshot, request), inner, " · ")[:2], LABEL)
+    rest = labelled("times", flow(_times(request), inner, " · "), LABEL)
+    lost = _lost(request)
+    if lost:
+        rest += labelled("lost", flow(lost, inner, " · "), LABEL)
+    room = max(1, rows - len(stage) - len(rest))
+    table = labelled("table", table_lines(snapshot, request, inner, room), LABEL)
+    return [*stage, *table, *rest][:rows]
+
+
+def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
+    cached = f" ({text.count(request.cached_tokens)} from prefix)" if request.cached_tokens else ""
+    parts: list[Piece] = [
+        line(value(request.stage), dim(f" for {text.duration(age_ns(request, snapshot.mono_ns))}")),
+        line(dim("prompt "), text.count(request.prompt_tokens), dim(cached)),
+        line(dim("out "), f"{text.count(request.output_tokens)} of {text.count(request.max_output_tokens)}"),
+    ]
+    waits = wait_text(request.wait, Names(snapshot))
+    if waits:
+        parts.insert(1, Span(waits, "slow"))
+    return parts
+
+
+def _times(request: Request) -> list[Piece]:
+    ttft = ttft_ns(request)
+    if ttft is None:
+        return [dim("no token yet")]
+    parts: list[Piece] = [line(dim("TTFT "), value(text.duration(ttft)))]
+    if request.scheduled_ns is not None and request.arrived_ns is not None and request.first_token_ns is not None:
+        queued = max(0, request.scheduled_ns - request.arrived_ns)
+        parts[0] = line(
+            *line(parts[0]),
+            dim(" = queue "),
+            text.duration(queued),
+            dim(" + prefill "),
+            text.duration(ttft - queued),
+        )
+    parts.append(line(dim("ITL mean "), text.duration(mean_itl_ns(request))))
+    parts.append(line(dim("worst "), text.duration(request.worst_itl_ns)))
+    return parts
+
+
+def _lost(request: Request) -> list[Piece]:
+    if not request.preemptions:
+        return []
+    times = f"preempted {request.preemptions} time{'' if request.preemptions == 1 else 's'}"
+    return [Span(times, "slow"), line(dim("recomputed "), text.count(request.recomputed_tokens), dim(" tokens"))]
+
+
+def table_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -> list[Line]:
+    """Block numbers in the order of the sequence; when not all fit, the first and the last ones."""
+    table = request.block_table().tolist()
+    if not table:
+        return [(dim("holds no blocks"),)]
+    size = snapshot.kvcache.block_size if snapshot.kvcache is not None else None
+    tail = ""
+    if size and request.computed_tokens is not None:
+        tail = f", last {request.computed_tokens - (len(table) - 1) * size}/{size} full"
+    head = dim(f"{len(table)} block{'' if len(table) == 1 else 's'}{tail}")
+    digits = len(str(max(table)))
+    if rows <= 1:
+        room = max(2, (width - len(head.text) - 4) // (digits + 1))
+        return [line(" ".join(_ends(table, room, digits)), "  ", head)]
+    per_row = max(1, (width + 1) // (digits + 1))
+    words = _ends(table, per_row * (rows - 1), digits)
+    body = [line(" ".join(words[at : at + per_row])) for at in range(0, len(words), per_row)]
+    return [(head,), *body]
+
+
+def _ends(table: list[int], most: int, digits: int) -> list[str]:
+    words = [f"{block:0{digits}d}" for block in table]
+    if len(words) <= most:
+        return words
+    tail = max(1, most // 4)
+    return [*words[: max(1, most - tail - 1)], "…".center(digits), *words[-tail:]]

@@ -1,0 +1,10 @@
+"""The views, in the order of their keys. To add one: a file beside this one, and its class here."""
+
+from ..view import View
+from .batch import Batch
+from .kvmap import KVMap
+from .overview import Overview
+from .probes import Probes
+from .requests import Requests
+
+VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes)

@@ -1,0 +1,194 @@
+"""The last steps, one bar each: whose tokens filled the budget, and which phase took the time."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+
+from inferdbg import text
+from inferdbg.facts.sections.events import Event
+from inferdbg.facts.sections.steps import Step
+from inferdbg.facts.window import Window
+
+from ..drawing.batch import PHASES, budget_bar, time_bar, time_lines
+from ..drawing.happenings import event_line
+from ..drawing.marks import missing
+from ..drawing.names import Names, owner_ink
+from ..frame import Frame
+from ..ink import NOTHING, Line, Piece, Span, beside, boxed, dim, fit_text, flow, line
+from ..view import View, bound
+
+PANEL = 8
+MOST = 2000
+
+
+class Batch(View):
+    title = "batch"
+    about = "what each step ran against its token budget, and where its time went"
+    finds = "a step number"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bound("batch.up", "up", "move(-1)", "select step", "Select the step before", shown="↑↓"),
+        bound("batch.down", "down", "move(1)", "step after"),
+        bound("batch.page-up", "pageup", "page(-1)", "a page up"),
+        bound("batch.page-down", "pagedown", "page(1)", "a page down"),
+        bound("batch.clear", "escape", "clear", "the last step", "Select nothing, follow the newest step"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.selected: int | None = None
+        self._shown: list[Step] = []
+        self._top = 0
+        self._rows = 1
+
+    def draw(self, frame: Frame, width: int, height: int) -> Sequence[Line]:
+        window = frame.window
+        if window.now.steps is None:
+            return [NOTHING, *missing(window.now, "steps", width - 1, "what each step ran")]
+        self._rows = max(1, height - 2 - PANEL)
+        self._shown = window.steps(MOST if self.selected is not None else self._rows)
+        if not self._shown:
+            return [NOTHING, (dim(" no step in the time looked at: the engine has had nothing to do"),)]
+        at = self._index()
+        if self.selected is not None and at is None:
+            at = 0 if self.selected < self._shown[0].step else None
+        last = len(self._shown) - self._rows
+        self._top = max(0, last) if at is None else min(max(self._top, at - self._rows + 1), at, max(0, last))
+        seen = self._shown[self._top : self._top + self._rows]
+        longest = max(step.total_ns for step in seen)
+        happened = _by_step(window.events(4000))
+        rows = [self._row(step, width, longest, happened.get(step.step, [])) for step in seen]
+        rows = [NOTHING] * (self._rows - len(rows)) + rows
+        chosen = self._shown[at] if at is not None else self._shown[-1]
+        panel = self._panel(window, chosen, happened.get(chosen.step, []), width)
+        return [*self._head(width, longest), *rows, *panel][:height]
+
+    def _head(self, width: int, longest_ns: int) -> list[Line]:
+        tokens, times = _bars(width)
+        legend = flow(
+            [
+                line(Span("▓▒", "prefill"), dim(" prefill")),
+                line(Span("█", "decode"), dim(" decode")),
+                dim("│"),
+                *(line(Span(glyph, phase), dim(f" {phase}")) for phase, glyph in PHASES),
+            ],
+            width - 1,
+        )
+        titles = line(
+            Span(fit_text("    step", 10), "label"),
+            Span(fit_text("tokens against the budget", tokens + 13), "label"),
+            Span(fit_text(f"time, full width {text.duration(longest_ns)}", times + 8), "label"),
+        )
+        return [line(" ", legend[0]), titles]
+
+    def _row(self, step: Step, width: int, longest_ns: int, happened: Sequence[Event]) -> Line:
+        tokens, times = _bars(width)
+        chosen = step.step == self.selected
+        used = f"{text.count(step.prefill_tokens + step.decode_tokens)}/{text.count(step.budget)}"
+        ink = "cursor" if chosen else ""
+        return line(
+            Span("▶" if chosen else " ", ink),
+            Span(fit_text(text.count(step.step), 8, right=True) + " ", ink),
+            dim("▕"), budget_bar(step, tokens), dim("▏"), fit_text(used, 10),
+            dim("▕"), time_bar(step, longest_ns, times), dim("▏"),
+            fit_text(text.duration(step.total_ns), 6, right=True),
+            *_marks(happened),
+        )  # fmt: skip
+
+    def _panel(self, window: Window, step: Step, happened: Sequence[Event], width: int) -> list[Line]:
+        names = Names(window.now)
+        title = line(f"step {text.count(step.step)}", dim("" if self.selected is not None else " the last one"))
+        half = width * 3 // 5 if width >= 110 else width
+        lines = [*time_lines(window, step, half - 4)[:2], *_work(step, names, half - 4)]
+        story = [event_line(event, names, window.now.mono_ns) for event in happened]
+        if half == width:
+            room = PANEL - 2 - min(len(story), 2)
+            return boxed(title, _filled([*lines[:room], *story]), width)
+        beside_it = story or [(dim("nobody was preempted, evicted or finished"),)]
+        return beside(
+            boxed(title, _filled(lines), half), boxed("events of this step", _filled(beside_it), width - half), half, ""
+        )
+
+    def _index(self) -> int | None:
+        return next((index for index, step in enumerate(self._shown) if step.step == self.selected), None)
+
+    def action_move(self, steps: int) -> None:
+        if not self._shown or self.frame is None:
+            return
+        everything = self.frame.window.steps(MOST)
+        numbers = [step.step for step in everything]
+        at = numbers.index(self.selected) if self.selected in numbers else len(numbers) - 1 - steps
+        at = min(max(0, at + steps), len(numbers) - 1)
+        self.selected = numbers[at]
+        self.redraw()
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self._rows - 1))
+
+    def action_clear(self) -> None:
+        self.selected = None
+        self.redraw()
+
+    def find(self, wanted: str) -> str:
+        if not wanted:
+            return ""
+        digits = wanted.replace(",", "")
+        steps = self.frame.window.steps(MOST) if self.frame is not None else []
+        if digits.isdecimal() and int(digits) in {step.step for step in steps}:
+            self.selected = int(digits)
+            self.redraw()
+            return ""
+        return f"step {text.safe(wanted, 40)} is not among the {text.count(len(steps))} seen here"
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.y - 2 - (self._rows - len(self._shown[self._top : self._top + self._rows]))
+        if 0 <= at < self._rows and self._top + at < len(self._shown):
+            self.selected = self._shown[self._top + at].step
+            self.redraw()
+
+
+def _bars(width: int) -> tuple[int, int]:
+    """Columns of the bar of tokens and of the bar of time."""
+    room = max(16, width - 10 - 12 - 2 - 7 - 6)
+    return room * 3 // 5, room - room * 3 // 5
+
+
+def _by_step(happened: Sequence[Event]) -> dict[int, list[Event]]:
+    found: dict[int, list[Event]] = {}
+    for event in happened:
+        found.setdefault(event.step, []).append(event)
+    return found
+
+
+def _marks(happened: Sequence[Event]) -> list[Piece]:
+    """Letters at the end of a row: how many were preempted and evicted in it."""
+    kinds = [event.kind for event in happened]
+    marks: list[Piece] = []
+    if "preempted" in kinds:
+        marks.append(Span(f" P{kinds.count('preempted')}", "slow"))
+    if "evicted" in kinds:
+        marks.append(Span(f" E{kinds.count('evicted')}", "note"))
+    return marks
+
+
+def _work(step: Step, names: Names, width: int) -> list[Line]:
+    """Prefill chunks first, the largest first, then the decodes."""
+    if step.work_lost:
+        return [(dim("who was in it was overwritten before we looked"),)]
+    parts: list[Piece] = []
+    for work in sorted((work for work in step.work if work.kind == "prefill"), key=lambda work: -work.tokens):
+        who = Span(names(work.request), owner_ink(work.request))
+        parts.append(line(dim("prefill "), who, f" {work.tokens}", dim(f" on {work.context}")))
+    decodes = [work for work in step.work if work.kind == "decode"]
+    for index, work in enumerate(decodes):
+        who = Span(names(work.request), owner_ink(work.request))
+        parts.append(line(dim("" if index else f"decode {len(decodes)}: "), who, dim(f" on {work.context}")))
+    return flow(parts, width, " · ") if parts else [(dim("nothing ran in it"),)]
+
+
+def _filled(lines: Sequence[Line]) -> list[Line]:
+    inner = PANEL - 2
+    if len(lines) > inner:
+        return [*lines[: inner - 1], (dim(f"and {len(lines) - inner + 1} lines more"),)]
+    return [*lines, *[NOTHING] * (inner - len(lines))]

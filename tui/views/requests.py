@@ -1,0 +1,164 @@
+"""Every request, sorted by any column: how far it is, what it holds, and what it waits for."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+
+from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.snapshot import Snapshot
+
+from ..drawing.marks import missing
+from ..drawing.names import Names, name
+from ..drawing.request import request_lines
+from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
+from ..frame import Frame
+from ..ink import NOTHING, Line, Span, boxed, dim, line
+from ..view import View, bound
+
+PANEL = 6
+
+
+class Requests(View):
+    title = "requests"
+    about = "every request, how far it is and what it waits for"
+    finds = "part of a name, a stage or a reason"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        bound("requests.up", "up", "move(-1)", "select", "Select the request above", shown="↑↓"),
+        bound("requests.down", "down", "move(1)", "request below"),
+        bound("requests.page-up", "pageup", "page(-1)", "a page up"),
+        bound("requests.page-down", "pagedown", "page(1)", "a page down"),
+        bound("requests.jump", "enter", "jump", "its blocks", "Show its blocks in the KV map", shown="enter"),
+        bound("requests.sort", "s", "sort(1)", "sort", "Sort by the next column; so does a click on it", shown="s"),
+        bound("requests.sort-back", "S", "sort(-1)", "sort by the column before"),
+        bound("requests.reverse", "r", "reverse", "reverse", "Turn the order around", shown="r"),
+        bound("requests.clear", "escape", "clear", "all requests", "Drop the filter and the selection"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.selected: int | None = None
+        self.top = 0
+        self.sort: Column = COLUMNS[0]
+        self.reverse = False
+        self.wanted = ""
+        self._shown: list[Request] = []
+        self._columns: list[tuple[Column, int]] = []
+        self._rows = 1
+
+    def draw(self, frame: Frame, width: int, height: int) -> Sequence[Line]:
+        snapshot = frame.window.now
+        if snapshot.requests is None:
+            return [NOTHING, *missing(snapshot, "requests", width - 1, "requests")]
+        names = Names(snapshot)
+        items = [r for r in snapshot.requests.items if matches(r, self.wanted, names)]
+        self._shown = sorted(
+            items, key=lambda request: self.sort.sort_key(request, snapshot.mono_ns), reverse=self.reverse
+        )
+        panel = self._panel(snapshot, width) if height >= 14 else []
+        self._rows = max(1, height - 2 - len(panel))
+        self._follow_selection()
+        self._columns = fitting(width - 1)
+        rows = [
+            row(request, self._columns, snapshot, names, selected=request.number == self.selected)
+            for request in self._shown[self.top : self.top + self._rows]
+        ]
+        if not rows:
+            rows = [(dim(f"  {self._empty(snapshot)}"),)]
+        rows += [NOTHING] * (self._rows - len(rows))
+        return [self._summary(snapshot), heading(self._columns, self.sort, self.reverse), *rows, *panel][:height]
+
+    def _summary(self, snapshot: Snapshot) -> Line:
+        items = snapshot.requests.items if snapshot.requests is not None else ()
+        stages = [request.stage for request in items]
+        spans: list[Span] = [Span(f" {len(items)} requests", "value")]
+        for stage in ("decode", "prefill", "waiting", "preempted", "finished"):
+            if stage in stages:
+                spans.append(dim(f" · {stages.count(stage)} {stage}"))
+        if self.wanted:
+            spans += [dim(" · showing "), Span(f"{len(self._shown)} with “{self.wanted}”", "accent")]
+        if len(self._shown) > self._rows:
+            spans.append(dim(f" · {self.top + 1}–{min(len(self._shown), self.top + self._rows)}"))
+        return tuple(spans)
+
+    def _empty(self, snapshot: Snapshot) -> str:
+        if self.wanted and snapshot.requests is not None and snapshot.requests.items:
+            return "none matches: escape shows all"
+        return "the engine has no request"
+
+    def _panel(self, snapshot: Snapshot, width: int) -> list[Line]:
+        request = Names(snapshot).request(self.selected) if self.selected is not None else None
+        if request is None:
+            said = "up and down select one" if self.selected is None else f"request #{self.selected} is gone"
+            lines: list[Line] = [(dim(said),)]
+            title = line("request")
+        else:
+            lines = request_lines(snapshot, request, width - 4, PANEL - 2)
+            title = line(f"request {name(request, 60)}")
+        return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
+
+    def _follow_selection(self) -> None:
+        at = self._index()
+        if at is not None:
+            self.top = min(max(self.top, at - self._rows + 1), at)
+        self.top = min(max(0, self.top), max(0, len(self._shown) - self._rows))
+
+    def _index(self) -> int | None:
+        return next((index for index, request in enumerate(self._shown) if request.number == self.selected), None)
+
+    def action_move(self, step: int) -> None:
+        if self._shown:
+            at = self._index()
+            index = self.top if at is None else min(max(0, at + step), len(self._shown) - 1)
+            self.selected = self._shown[index].number
+            self.redraw()
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self._rows - 1))
+
+    def action_sort(self, step: int) -> None:
+        columns = [column for column, _ in self._columns] or list(COLUMNS)
+        at = columns.index(self.sort) if self.sort in columns else 0
+        self.sort_by(columns[(at + step) % len(columns)])
+
+    def sort_by(self, column: Column) -> None:
+        self.reverse = column.descends if column is not self.sort else not self.reverse
+        self.sort = column
+        self.redraw()
+
+    def action_reverse(self) -> None:
+        self.reverse = not self.reverse
+        self.redraw()
+
+    def action_jump(self) -> None:
+        if self.selected is None:
+            self.action_move(0)
+        if self.selected is not None:
+            self.post_message(self.Jump("kvmap", self.selected))
+
+    def action_clear(self) -> None:
+        self.wanted, self.selected = "", None
+        self.redraw()
+
+    def find(self, wanted: str) -> str:
+        self.wanted, self.top = wanted, 0
+        self.redraw()
+        return "" if self._shown else "no request matches"
+
+    def show_request(self, number: int) -> None:
+        self.selected = number
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == 1:
+            edge = 1
+            for column, width in self._columns:
+                if edge <= event.x < edge + width + 1:
+                    self.sort_by(column)
+                    return
+                edge += width + 1
+        index = self.top + event.y - 2
+        if 2 <= event.y < 2 + self._rows and index < len(self._shown):
+            self.selected = self._shown[index].number
+            self.redraw()
