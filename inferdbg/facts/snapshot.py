@@ -3,6 +3,7 @@
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Events
@@ -58,3 +59,10 @@ SECTIONS: tuple[str, ...] = (
     "events",
     "processes",
 )
+
+SECTION_TYPES: dict[str, type[Struct]] = {
+    field.name: next(part for part in field.type.__args__ if part is not type(None))
+    for field in fields(Snapshot)
+    if field.name in SECTIONS
+}
+"""The Struct of each section."""

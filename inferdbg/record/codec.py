@@ -23,7 +23,7 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.sections.steps import Step, Work, WorkKind
-from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
+from inferdbg.facts.snapshot import SECTION_TYPES, SECTIONS, Snapshot, Target
 
 from .columns import ColumnChange, Columns, column_changes, columns_of
 from .tables import rows_of, table_of, table_type
@@ -40,15 +40,6 @@ class StepsWork(Struct):
     tokens: list[int]
     contexts: list[int]
 
-
-def _type_of(name: str) -> type[Struct]:
-    wanted: Any = next(field.type for field in msgspec.structs.fields(Snapshot) if field.name == name)
-    found: type[Struct] = next(part for part in wanted.__args__ if part is not type(None))
-    return found
-
-
-SECTION_TYPES: dict[str, type[Struct]] = {name: _type_of(name) for name in SECTIONS}
-"""The Struct of each section, by its name in Snapshot."""
 
 _CARRIED = ("target", *SECTIONS, "probes")
 _Light = defstruct(
