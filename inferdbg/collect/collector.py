@@ -1,0 +1,65 @@
+"""One round: every probe that is due is asked, in order of authority, and what they say becomes one Snapshot."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
+
+from .asking import AskedHere, AskedInChild, Asking
+from .clock import Clock, SystemClock
+from .merge import filled
+from .probe import Probe
+
+PATIENCE_NS = 50_000_000
+"""How long a round waits for probes that are read in a child, all together; what comes later is in the next round."""
+
+
+class Collector:
+    """Asks ``probes`` about one target. Earlier probes are believed, later ones fill what is still None."""
+
+    def __init__(self, target: Target, probes: Sequence[Probe], clock: Clock | None = None) -> None:
+        self.target = target
+        self._clock = SystemClock() if clock is None else clock
+        self._asked: list[Asking] = [
+            AskedInChild(probe, self._clock) if probe.isolated else AskedHere(probe, self._clock) for probe in probes
+        ]
+        self._seq = 0
+        self._last_ns = 0
+
+    def round(self, patience_ns: int = PATIENCE_NS) -> Snapshot:
+        """The target as it is now. One that looks only once gives the slow ones more patience: they are waited for up
+        to it, or to their own deadlines."""
+        now_ns = self._clock.mono_ns()
+        wall_ns = self._clock.wall_ns()
+        for asked in self._asked:
+            asked.begin(now_ns)
+        for asked in self._asked:
+            asked.finish(max(0, now_ns + patience_ns - self._clock.mono_ns()))
+        sections: dict[str, Struct] = {}
+        seen_ns = None
+        for asked in self._asked:
+            for name, section in asked.sections().items():
+                sections[name] = filled(sections[name], section) if name in sections else section
+            if seen_ns is None:
+                seen_ns = asked.mono_ns
+        mono_ns = max(self._last_ns, now_ns if seen_ns is None else seen_ns)  # time never runs back
+        self._last_ns = mono_ns
+        self._seq += 1
+        reported_ns = self._clock.mono_ns()
+        return msgspec.structs.replace(
+            Snapshot(
+                seq=self._seq,
+                wall_ns=wall_ns - (now_ns - mono_ns),
+                mono_ns=mono_ns,
+                target=self.target,
+                probes=tuple(asked.report(reported_ns) for asked in self._asked),
+            ),
+            **{name: section for name, section in sections.items() if name in SECTIONS},
+        )
+
+    def close(self) -> None:
+        """Ends the children and lets go of what probes hold."""
+        for asked in self._asked:
+            asked.close()
