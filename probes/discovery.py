@@ -203,7 +203,7 @@ def _one_of_each_mount_namespace(proc: str, unseen: list[str]) -> list[str]:
 
 
 def _processes(proc: str) -> Iterable[str]:
-    return (f"{proc}/{name}" for name in os.listdir(proc) if name.isdigit())
+    return (f"{proc}/{pid}" for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()))
 
 
 def _read_link(path: str) -> str | None:

@@ -191,8 +191,10 @@ class Box:
         return Moment(columns, pieces, after[0], Change(*after[1:]) if changing else None, torn)
 
     def part(self, name: str, first: int, count: int) -> bytes:
-        """``count`` items of a column from ``first`` on; fewer where the column ends."""
-        place = self.layout.columns[name]
+        """``count`` items of a column from ``first`` on; fewer where the column ends, none where there is no column."""
+        place = self.layout.columns.get(name)
+        if place is None:
+            return b""
         width = SIZES[place.typecode]
         first = min(max(first, 0), place.length)
         return self._pread(min(max(count, 0), place.length - first) * width, place.offset + first * width)
@@ -225,17 +227,14 @@ class Box:
     def events(self, after: int | None, limit: int) -> EventsRead:
         """Events with a sequence number above ``after`` (None: the first look), at most ``limit``, the newest."""
         ring = self.layout.events
+        known = after or 0
         head, tail, upcoming = self._words(_THREE_WORDS, EVENT_WORDS_OFFSET)
-        last = max(upcoming - 1, 0)
-        if last <= (after or 0):
-            return EventsRead([], after or 0, 0)
-        if not tail <= head <= tail + ring.length or tail % 8 or head % 8:
-            return EventsRead([], last, 0 if after is None else last - after)
-        encoded = self._ring_bytes(ring, 1, tail, head)
-        wanted_from = max((after or 0) + 1, last - limit + 1)
-        walked = _walk(encoded, tail, ring.length, wanted_from)
+        if upcoming <= known + 1 or not tail <= head <= tail + ring.length or tail % 8 or head % 8:
+            return EventsRead([], known, 0)
+        walked = _walk(self._ring_bytes(ring, 1, tail, head), tail, ring.length, max(known + 1, upcoming - limit))
         tail_after = self._words(_THREE_WORDS, EVENT_WORDS_OFFSET)[1]
         events = [event for offset, event in walked if offset >= tail_after]
+        last = events[-1].sequence if events else known
         return EventsRead(events, last, 0 if after is None else last - after - len(events))
 
     def _work(
@@ -324,6 +323,7 @@ def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[t
             encoded, at
         )
         if sequence >= wanted_from:
+            wanted_from = sequence + 1  # they only ever rise
             record = encoded[at : at + length]
             if zlib.crc32(record[EVENT_CRC_FROM:]) != checksum or text_bytes > length - EVENT.size:
                 break
