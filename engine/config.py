@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .errors import ConfigError
 
 POLICIES = ("fcfs",)
-DTYPES = ("auto", "float32", "bfloat16", "float16")
+BACKENDS = ("reference",)
 DEFAULT_CACHE_BYTES = 512 << 20
 MAX_SHARERS = 0xFFFF  # blocks.refcount is 16 bits wide
 
@@ -48,7 +48,6 @@ class EngineConfig:
     max_chunk: int | None = None
     prefix_caching: bool = True
     policy: str = "fcfs"
-    dtype: str = "auto"
     backend: str = "reference"
 
     def __post_init__(self) -> None:
@@ -73,10 +72,9 @@ class EngineConfig:
                 f"token_budget {self.token_budget} cannot give each of {self.max_running} running requests a token",
                 "raise token_budget or lower max_running",
             )
-        if self.policy not in POLICIES:
-            raise ConfigError(f"unknown policy {self.policy!r}", f"one of: {', '.join(POLICIES)}")
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"unknown dtype {self.dtype!r}", f"one of: {', '.join(DTYPES)}")
+        for name, known in (("policy", POLICIES), ("backend", BACKENDS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"unknown {name} {getattr(self, name)!r}", f"one of: {', '.join(known)}")
 
     def limits(self, *, model_len: int, kv_bytes_per_token: int) -> Limits:
         """The numbers for a model that can read ``model_len`` tokens. Raises ConfigError when they do not fit it."""

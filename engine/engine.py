@@ -18,6 +18,7 @@ from .backend import Batch, EngineMemory
 from .config import EngineConfig
 from .consistency import described
 from .describe import engine_facts
+from .errors import BadRequest
 from .faults import Faults
 from .hooks import EventKind, Observer, StepPlan, StepTimes
 from .request import FinishReason, Request
@@ -70,6 +71,8 @@ class Engine:
         sampler: Sampler | None = None,
     ) -> None:
         """Raises ConfigError when limits, model and memory do not go together."""
+        from .sampler import Sampler, sampling_cost  # torch comes with it
+
         started_ns = time.monotonic_ns()
         config = config or EngineConfig()
         self.model = model
@@ -79,8 +82,9 @@ class Engine:
             kv_bytes_per_token=model.config.kv_bytes_per_token(model.weights.item_size),
         )
         self._faults = faults or Faults()
-        self._backend = backend or _reference_backend(model, self._faults)
-        self._sampler = sampler or _sampler()
+        self._backend = backend or _backend(config.backend, model, self._faults)
+        self._sampler = sampler or Sampler()
+        self._sampling_cost = sampling_cost
         self.columns = self.observer.allocate(
             column_specs(
                 num_blocks=self.limits.num_blocks,
@@ -119,6 +123,12 @@ class Engine:
 
     def add_request(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         """Queues it. Raises BadRequest when it makes no sense or can never fit, Overloaded when the queue is full."""
+        if prompt_token_ids and not 0 <= min(prompt_token_ids) <= max(prompt_token_ids) < self.model.config.vocabulary:
+            refusal = BadRequest(
+                f"the prompt has tokens outside the vocabulary of {self.model.config.vocabulary}", param="prompt"
+            )
+            self.scheduler.count_refusal(refusal)
+            raise refusal
         stop_ids = {*params.stop_token_ids, *(() if params.ignore_eos else self.model.config.eos_ids)}
         self.scheduler.add(request_id, prompt_token_ids, params, time.monotonic_ns(), frozenset(stop_ids))
 
@@ -188,9 +198,8 @@ class Engine:
             sampled = None
             if scheduled.samples:
                 self._faults.before_sampling()
-                sampled = self._sampler.sample(
-                    logits[scheduled.logit_rows] if scheduled.forks else logits, scheduled.samples
-                )
+                rows = logits[scheduled.logit_rows] if scheduled.forks else logits
+                sampled = self._sampler.sample(rows, scheduled.samples)
         except Exception as error:  # noqa: BLE001  whatever a backend raises: its requests learn of it, the rest go on
             failed_ns = self._enter(Phase.COMMIT)
             if self._pulse[Pulse.KERNEL]:
@@ -199,6 +208,8 @@ class Engine:
             return self._fail(scheduled, error, failed_ns)
         commit_ns = self._enter(Phase.COMMIT)
         times.sample_ns = commit_ns - sample_ns
+        if sampled is not None:
+            self._count_sampling(len(scheduled.samples), times.sample_ns)
         return self._commit(scheduled, sampled, commit_ns)
 
     def _commit(self, scheduled: ScheduledStep, sampled: Sampled | None, now_ns: int) -> list[RequestOutput]:
@@ -216,7 +227,7 @@ class Engine:
                 request.index,
                 [] if index in failed else [tokens[index]],
                 texts[index],
-                None if sampled.logprobs[index] is None else [sampled.logprobs[index]],
+                None if (logprobs := sampled.logprobs[index]) is None else [logprobs],
                 prompt_tokens=request.prompt_tokens,
                 cached_tokens=cached[index],
                 output_tokens=len(request.tokens) - request.prompt_tokens,
@@ -254,6 +265,15 @@ class Engine:
         time.sleep(self._pause_s)
         return []
 
+    def _count_sampling(self, rows: int, busy_ns: int) -> None:
+        """The kernel ``sample``, which is not the backend's."""
+        if "sample" not in self._backend.kernels:
+            return
+        kernel = self._backend.kernels.index("sample")
+        flops, moved_bytes = self._sampling_cost(rows, self.model.config.vocabulary)
+        for name, amount in (("calls", 1), ("busy_ns", busy_ns), ("flops", flops), ("moved_bytes", moved_bytes)):
+            self.columns[f"kernels.{name}"][kernel] += amount
+
     def _enter(self, phase: Phase) -> int:
         """Says so in the pulse; returns time.monotonic_ns()."""
         pulse = self._pulse
@@ -277,13 +297,8 @@ def _batch(scheduled: ScheduledStep) -> Batch:
     )
 
 
-def _reference_backend(model: LoadedModel, faults: Faults) -> Backend:
+def _backend(name: str, model: LoadedModel, faults: Faults) -> Backend:
     from .reference_backend import ReferenceBackend
 
-    return ReferenceBackend(model, faults=faults if faults.in_layers else None)
-
-
-def _sampler() -> Sampler:
-    from .sampler import Sampler
-
-    return Sampler()
+    backends = {"reference": ReferenceBackend}
+    return backends[name](model, faults=faults if faults.in_layers else None)

@@ -16,13 +16,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from .errors import ConfigError
 from .hooks import EventKind, Observer, Operation
 from .state import Column
 
 if TYPE_CHECKING:
+    import torch
+
     from .backend import Backend
     from .block_pool import BlockPool
     from .request import Request
@@ -56,12 +58,6 @@ DESCRIPTIONS: Mapping[str, str] = {
 """A line for each fault, for help texts."""
 
 DEADLY = ("kill", "segfault", "abort")
-
-
-class Tensor(Protocol):
-    """What ``nan`` needs of hidden states."""
-
-    def __mul__(self, factor: float) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ class Faults:
         for fault in self._faults:
             if fault.at == "mutation":
                 trap = MutationTrap(observer, fault.count, fault.store, partial(_die, fault.name), fault.text)
-                return {name: cast(Column, TrappedColumn(column, trap)) for name, column in columns.items()}, trap
+                return trap.watch(columns), trap
         return columns, observer
 
     def begin_step(self, step: int) -> None:
@@ -190,7 +186,7 @@ class Faults:
             while True:
                 time.sleep(3600)
 
-    def after_layer(self, layer: int, hidden: Tensor) -> Tensor:
+    def after_layer(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:
         for _ in self._take("nan", layer=layer):
             hidden = hidden * float("nan")
         return hidden
@@ -223,6 +219,10 @@ class MutationTrap(Observer):
         self._changes = 0
         self._stores = 0
         self._open = False
+
+    def watch(self, columns: Mapping[str, Column]) -> dict[str, Column]:
+        """The same columns, each of whose stores the trap hears of."""
+        return {name: cast(Column, TrappedColumn(column, self)) for name, column in columns.items()}
 
     def event(
         self, kind: EventKind, request: int = 0, other: int = 0, block: int = -1, tokens: int = 0, text: str = ""

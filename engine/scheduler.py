@@ -72,8 +72,7 @@ class Scheduler:
                 raise BadRequest(f"there is a request {request_id!r} already", "give each request an id of its own")
             refuse_impossible(self.limits, prompt, params, waiting=self._counters[Counter.WAITING])
         except (BadRequest, Overloaded) as refusal:
-            self._counters[Counter.REJECTED] += 1
-            self._observer.event(EventKind.REJECTED, text=refusal.message)
+            self.count_refusal(refusal)
             raise
         group = []
         for index in range(params.n):
@@ -94,6 +93,10 @@ class Scheduler:
         self._counters[Counter.ADDED] += params.n
         self._count()
         return group
+
+    def count_refusal(self, refusal: BadRequest | Overloaded) -> None:
+        self._counters[Counter.REJECTED] += 1
+        self._observer.event(EventKind.REJECTED, text=refusal.message)
 
     def abort(self, request_id: str, why: str, now_ns: int) -> list[Request]:
         """Ends every sequence of that request that still lives, and returns them; none when it is unknown."""
