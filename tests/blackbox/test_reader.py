@@ -18,7 +18,7 @@ from inferdbg.blackbox.writer import BlackBox
 from inferdbg.errors import InferdbgError
 from tests.support.boxes import make_box
 
-SLOW = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 WORDS = st.sampled_from([0, 1, 2, 0x7F, 0xFF, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
 
 
@@ -58,12 +58,15 @@ def everything(path: str) -> None:
 
 def says_something_or_reads(path: Path, content: bytes) -> None:
     path.write_bytes(content)
+    complaint = None
     try:
         everything(str(path))
     except InferdbgError as error:
-        assert str(path) in error.message
-        assert "\n" not in error.message
-        assert error.hint
+        complaint = error
+    if complaint is not None:
+        assert str(path) in complaint.message
+        assert "\n" not in complaint.message
+        assert complaint.hint
 
 
 def test_a_sound_box_reads(tmp_path: Path, sound: bytes) -> None:

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferdbg.blackbox.reader import Box
-from inferdbg.blackbox.writer import BlackBox
+from inferdbg.blackbox.writer import STEP_BYTES, BlackBox
 
 SMALL = (64, 1024, 8192)
 TIMES = (10, 11, 12, 13, 14, 15, 16)
@@ -132,4 +132,47 @@ def test_a_long_text_is_cut(tmp_path: Path) -> None:
     reader = Box.open(box.path)
     box.events.add(11, 1, 0, 0, -1, 0, "ä" * 5000)
     assert reader.events(None, 10).events[0].text == "ä" * 512
+    reader.close()
+
+
+def test_events_of_all_lengths_follow_each_other_round_the_ring(tmp_path: Path) -> None:
+    box = BlackBox.create(str(tmp_path), [], rings=SMALL)
+    reader = Box.open(box.path)
+    for count in range(1, 2000):
+        box.events.add(11, 1, 0, 0, -1, 0, "x" * (count * 7 % 300))
+        found = reader.events(count - 1, 10)
+        assert [(event.sequence, len(event.text)) for event in found.events] == [(count, count * 7 % 300)]
+    assert 20 < len(reader.events(None, 1000).events) < 8192 // 56
+    reader.close()
+
+
+def test_a_damaged_event_ends_the_walk_and_the_next_ones_wait_until_it_is_overwritten(tmp_path: Path) -> None:
+    box = BlackBox.create(str(tmp_path), [], rings=SMALL)
+    reader = Box.open(box.path)
+    for count in range(1, 6):
+        box.events.add(11, count, 0, 0, -1, 0, "")
+    with open(box.path, "r+b") as file:
+        file.seek(reader.layout.events.offset + 2 * 56 + 30)
+        file.write(b"\xff")
+    assert [event.step for event in reader.events(0, 10).events] == [1, 2]
+    for count in range(6, 300):
+        box.events.add(11, count, 0, 0, -1, 0, "")
+    found = reader.events(2, 1000)
+    assert [event.step for event in found.events] == list(range(299 - len(found.events) + 1, 300))
+    assert found.dropped == 297 - len(found.events)
+    reader.close()
+
+
+def test_a_step_that_is_being_written_is_not_shown(tmp_path: Path) -> None:
+    box = BlackBox.create(str(tmp_path), [], rings=SMALL)
+    reader = Box.open(box.path)
+    for step in range(1, 4):
+        plan(box, step, 1)
+        box.steps.finish(*TIMES)
+    with open(box.path, "r+b") as file:
+        file.seek(reader.layout.steps.offset + STEP_BYTES)
+        file.write(bytes(8))
+    found = reader.steps(0, 10)
+    assert [record.fields[1] for record in found.finished] == [1, 3]
+    assert found.dropped == 1
     reader.close()

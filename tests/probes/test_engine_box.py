@@ -249,7 +249,7 @@ def test_whatever_the_columns_hold_it_reads_or_explains(tmp_path: Path, data: st
         engine.run(40)
         shutil.copy(engine.path, made)
     content = bytearray(made.read_bytes())
-    _, _, _, size, *_, offset, length, _ = writer.HEADER.unpack_from(content)
+    *_, offset, length, _ = writer.HEADER.unpack_from(content)
     table = msgspec.json.decode(content[offset : offset + length])
     words = st.sampled_from([0, 1, 5, 255, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1])
     for name, code, count, start in data.draw(st.lists(st.sampled_from(table["columns"]), min_size=1, max_size=6)):
@@ -275,7 +275,6 @@ def test_whatever_the_columns_hold_it_reads_or_explains(tmp_path: Path, data: st
 
 
 def test_a_box_of_absurdly_many_slots_shows_no_requests(tmp_path: Path) -> None:
-    box = writer.BlackBox.create(
-        str(tmp_path), [("requests.stage", "B", engine_box.MAX_SLOTS + 1), ("requests.number", "I", engine_box.MAX_SLOTS + 1)]
-    )  # fmt: skip
+    slots = engine_box.MAX_SLOTS + 1
+    box = writer.BlackBox.create(str(tmp_path), [("requests.stage", "B", slots), ("requests.number", "I", slots)])
     assert "requests" not in EngineBox(box.path).read(NOW).sections
