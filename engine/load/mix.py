@@ -43,7 +43,8 @@ class Mix:
 
     ``shared``: share of requests that begin with one of ``prefixes`` common texts of ``prefix_tokens``. ``chat``:
     share that goes to the chat API. ``abort``: share whose client goes away in the middle of the answer.
-    Every ``burst_every_s`` (None: never) ``burst_size`` more arrive at once, with ``burst_prompt`` lengths.
+    Every ``burst_every_s`` (None: never; the first after a quarter of it) ``burst_size`` more arrive at once, with
+    ``burst_prompt`` lengths; a closed loop sends nothing else until they are gone.
     """
 
     name: str
@@ -69,16 +70,15 @@ MIXES: Mapping[str, Mix] = {
         Mix(
             "demo",
             "a bit of everything, in bursts: queues, shared prefixes, preemption, clients that go away",
-            rate=0.8,
-            concurrency=48,
+            concurrency=6,  # clients that wait for their answers: as busy on a slow machine as on a fast one
             prompt=Lengths(90, 0.7, 8, 700),
-            output=Lengths(70, 0.5, 8, 220),
+            output=Lengths(90, 0.5, 8, 260),
             shared=0.7,
             prefix_tokens=128,
             abort=0.08,
-            burst_every_s=25.0,
-            burst_size=7,
-            burst_prompt=Lengths(420, 0.3, 128, 900),
+            burst_every_s=24.0,
+            burst_size=8,
+            burst_prompt=Lengths(380, 0.3, 128, 900),
         ),
         Mix("chat", "steady conversations with common system prompts", rate=1.0, concurrency=64, chat=1.0, shared=0.9),
         Mix("batch", "a closed loop of completions, as many as the server takes", concurrency=16, chat=0.0, shared=0.0),

@@ -21,7 +21,7 @@ class Schedule:
         self._until = until
         self._left = NEVER if requests is None else requests
         self._arrival = began + self._gap() if mix.rate else NEVER
-        self._burst = began + mix.burst_every_s if mix.burst_every_s else NEVER
+        self._burst = began + mix.burst_every_s / 4 if mix.burst_every_s else NEVER
 
     def over(self, now: float) -> bool:
         """Nothing will ever be due again."""

@@ -107,7 +107,7 @@ class EngineThread:
         """Hands prompts (id, token ids) to the engine, all or none. Raises Refusal: bad request, queue full, engine
         dead. Whoever stops reading the stream early calls ``abandon``."""
         if self.vitals.failure is not None:
-            raise _engine_died(self.vitals.failure)
+            raise _engine_failed(f"the engine died: {self.vitals.failure}")
         stream = Stream(prompts, params)
         undecided = self._handed - self._decided
         if undecided >= self._most_undecided:
@@ -140,6 +140,13 @@ class EngineThread:
         """Aborts what runs, closes the engine and ends its thread, once the step that it is in is over."""
         self._inbox.put(partial(self._stop_on_engine, list(self._streams)))
 
+    def fail_all(self, why: str) -> None:
+        """Tells every client that its answer will not come."""
+        for stream in set(self._streams.values()):
+            stream.fail(_engine_failed(why))
+        self._streams.clear()
+        self._settle_debt()
+
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
@@ -159,7 +166,7 @@ class EngineThread:
         except Exception as error:  # whatever it is, clients and /health must learn of it
             log.exception("the engine died")
             vitals.failure = f"{type(error).__name__}: {error}"
-            self._post(self._fail_all, vitals.failure)
+            self._post(self.fail_all, f"the engine died: {vitals.failure}")
 
     def _obey_on_engine(self, wait_s: float) -> None:
         """Every command in the inbox; waits for the first one at most ``wait_s``."""
@@ -236,12 +243,6 @@ class EngineThread:
         if not self._streams:
             self._owed_since_ns = None
 
-    def _fail_all(self, failure: str) -> None:
-        for stream in set(self._streams.values()):
-            stream.fail(_engine_died(failure))
-        self._streams.clear()
-        self._settle_debt()
 
-
-def _engine_died(failure: str) -> Refusal:
-    return Refusal(500, f"the engine died: {failure}", kind="server_error", code="engine_failed")
+def _engine_failed(why: str) -> Refusal:
+    return Refusal(500, why, kind="server_error", code="engine_failed")

@@ -120,6 +120,7 @@ class _Service:
         while self._thread.alive:
             patience_s = STOP_ENGINE_S if self._signals < 2 else STOP_ENGINE_AT_ONCE_S
             if time.monotonic() - began > patience_s:
+                self._thread.fail_all("the server has stopped and its engine is stuck")
                 return
             await asyncio.sleep(POLL_S)
 

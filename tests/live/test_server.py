@@ -179,10 +179,11 @@ def test_a_second_signal_stops_at_once() -> None:
 
 
 def test_an_engine_that_is_stuck_is_left_behind_with_a_word() -> None:
-    with running("letters", step_s=3600, drain_s=0) as server, server.stream(prompt="x"):
+    with running("letters", step_s=3600, drain_s=0) as server, server.stream(prompt="x") as response:
         until(lambda: server.get("/health")[0], lambda status: status == 503)
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGINT)  # two of a kind would be one
+        assert events(response.read())[-1]["error"]["code"] == "engine_failed"
         code, said = server.ended()
         assert code == 3
         assert "does not stop" in said
