@@ -52,7 +52,7 @@ class SyntheticEngine:
             )
         )
         self._faults = Faults.parse(faults)
-        watching, columns = self._faults.attach(observer, self.columns)
+        columns, watching = self._faults.attach(self.columns, observer)
         self.scheduler = Scheduler(columns, limits, watching)
         self._pulse = self.columns["pulse"]
         self._observer = observer
