@@ -7,7 +7,6 @@ from textual import events
 from textual.app import App as TextualApp
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
@@ -104,7 +103,7 @@ class App(TextualApp[None]):
     def compose(self) -> ComposeResult:
         yield LineView(id="header")
         yield Tabs(id="tabs")
-        yield Container(self.current(), id="stage")
+        yield self.current()
         yield LineView(id="timeline")
         yield LineView(id="keys")
 
@@ -143,11 +142,10 @@ class App(TextualApp[None]):
         if view is not self.current:
             self.view.display = False
             self.current = view
-            stage = self.screen_stack[0].query_one("#stage")
             try:
                 self.view.display = True
             except NoMatches:
-                stage.mount(view())
+                self.screen_stack[0].mount(view(), before="#timeline")
         self.view.focus()
         if self.frame is not None:
             self.view.show(self.frame)

@@ -8,11 +8,14 @@ from typing import Literal, NamedTuple
 
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.errors import InferdbgError
+from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND, Window
 
 from .frame import Frame, Mode
 
+THINK_EVERY_NS = SECOND
+"""While time runs, findings may be this old: rules look at every block, which would cost more than the screen."""
 Diagnose = Callable[[Window], Sequence[Finding]]
 
 
@@ -38,6 +41,7 @@ class Feed:
         self._playing = source.live
         self._seen: Window | None = None
         self._findings: tuple[Finding, ...] = ()
+        self._diagnosed: Snapshot | None = None
         self._sent: Frame | None = None
 
     def tick(self) -> Frame | None:
@@ -121,7 +125,11 @@ class Feed:
         window = self._source.window(self._at_ns)
         if self._seen is None or window.now is not self._seen.now:
             self._seen = window
-            self._findings = tuple(self._diagnose(window))
+        moving = self._playing and self._diagnosed is not None
+        since_ns = self._seen.now.mono_ns - self._diagnosed.mono_ns if self._diagnosed is not None else 0
+        if self._diagnosed is not self._seen.now and not (moving and 0 <= since_ns < THINK_EVERY_NS):
+            self._findings = tuple(self._diagnose(self._seen))
+            self._diagnosed = self._seen.now
         return self._seen
 
     def _frame(self, problem: InferdbgError | None) -> Frame | None:
@@ -153,7 +161,11 @@ class Feed:
 
 
 def _same(one: Frame, other: Frame) -> bool:
-    return one.window is other.window and (one.mode, one.span, one.problem) == (other.mode, other.span, other.problem)
+    return (
+        one.window is other.window
+        and one.findings is other.findings
+        and (one.mode, one.span, one.problem) == (other.mode, other.span, other.problem)
+    )
 
 
 class FeedThread(Thread):

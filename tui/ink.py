@@ -5,27 +5,18 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap as wrap_words
 from typing import NamedTuple, TypeAlias
 
-INKS: tuple[str, ...] = (
-    *("dim", "label", "value", "accent", "key", "tab", "tab-on", "border", "cursor"),
-    *("ok", "note", "wrong", "slow", "stuck", "dead", "unseen"),
-    *("free", "cached", "used", "shared", "hot", "lit", "lit-first", "unlit", "empty"),
-    *("prefill", "prefill-other", "decode", "schedule", "prepare", "forward", "sample", "commit", "idle"),
-    *(f"owner-{index}" for index in range(12)),
-    *(f"shared-{index}" for index in range(12)),
-    *(f"hot-{index}" for index in range(12)),
-)
-"""Every ink that a Span may name; app.tcss gives each its colour. The empty name is plain text."""
+_NARROW = re.compile(r"[\x20-\u02ff\u0391-\u03c9\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2758-\u275a]*")
+"""One column each, as rich would say too, which costs an import and more time."""
 
 
 class Span(NamedTuple):
-    """A piece of text in one ink. ``text`` has no control characters: foreign text went through text.safe."""
+    """A piece of text in one ink, a name of theme.LOOKS; the empty name is plain text.
+
+    ``text`` has no control characters: foreign text went through text.safe."""
 
     text: str
     ink: str = ""
 
-
-_NARROW = re.compile(r"[\x20-\u02ff\u0391-\u03c9\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2758-\u275a]*")
-"""One column each, as rich would say too, which costs an import and more time."""
 
 Line: TypeAlias = tuple[Span, ...]
 Piece: TypeAlias = "str | Span | Line"

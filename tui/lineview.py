@@ -8,13 +8,13 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from .ink import INKS, NOTHING, Line, Span, cells
+from .ink import NOTHING, Line, Span, cells
+from .theme import style_of
 
 
 class LineView(Widget):
-    """Inks get their colours from app.tcss, by component classes named ``ink--NAME``."""
-
-    COMPONENT_CLASSES = {f"ink--{ink}" for ink in INKS}  # noqa: RUF012  Textual declares it so
+    """Inks get their colours from the theme. Component classes would do the same, but seventy of them in each widget
+    take Textual longer to apply than all the rest of the start."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -34,7 +34,7 @@ class LineView(Widget):
         for words, ink in _merged(_line_at(self.lines, y)):
             segments.append(Segment(words, self._style(ink)))
             length += cells(words)
-        return Strip(segments, length).adjust_cell_length(self.size.width, self.rich_style)
+        return Strip(segments, length).adjust_cell_length(self.size.width, self._style(""))
 
     def notify_style_update(self) -> None:
         self._styles_by_ink.clear()
@@ -43,7 +43,7 @@ class LineView(Widget):
     def _style(self, ink: str) -> Style:
         style = self._styles_by_ink.get(ink)
         if style is None:
-            style = self.get_component_rich_style(f"ink--{ink}") if ink else self.rich_style
+            style = style_of(ink, self.app.theme_variables, self.background_colors[1])
             self._styles_by_ink[ink] = style
         return style
 
