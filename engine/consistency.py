@@ -81,36 +81,37 @@ def _read_tables(
 
 
 def _blocks(columns: Mapping[str, Column], holders: Mapping[int, int], excused: int) -> list[Disagreement]:
-    found: list[Disagreement] = []
-    seen: set[int] = set()
-    counts = {FREE: 0, CACHED: 0, USED: 0}
     names = ("state", "refcount", "owner", "hash", "next_free", "previous_free")
-    entries = zip(*(columns[f"blocks.{name}"].tolist() for name in names), strict=True)
-    for block, (state, refcount, owner, hashed, after, before) in enumerate(entries):
-        if block == excused:
-            continue
-        held_by = holders.get(block, 0)
-        if state not in counts:
-            found.append(Disagreement(block, owner, f"is in an unknown state {state}"))
-            continue
-        counts[state] += 1
-        if refcount != held_by:
-            found.append(Disagreement(block, owner, f"has {refcount} references and {held_by} tables that hold it"))
-        if (state == USED) != (refcount > 0):
-            found.append(Disagreement(block, owner, f"is {BlockState(state).name} with {refcount} references"))
-        if (state == CACHED and not hashed) or (state == FREE and hashed):
-            found.append(Disagreement(block, owner, f"is {BlockState(state).name} with hash {hashed}"))
-        if hashed and hashed in seen:
-            found.append(Disagreement(block, owner, "has the hash of another block"))
-        seen.add(hashed)
-        if state == USED and (after, before, owner) != (-1, -1, owner or -1):
-            found.append(Disagreement(block, owner, "is used and in the free list, or nobody's"))
-    slack = int(excused >= 0)
-    words = columns["pool"]
-    for state, count in counts.items():
-        if not 0 <= words[state] - count <= slack:
-            what = f"the pool counts {words[state]} {BlockState(state).name} blocks and there are {count}"
-            found.append(Disagreement(-1, 0, what))
+    states, refcounts, owners, hashes, after, before = (columns[f"blocks.{name}"].tolist() for name in names)
+    wrong: list[tuple[int, str]] = []
+    held = [0] * len(states)
+    for block, count in holders.items():
+        if 0 <= block < len(held):
+            held[block] = count
+    if held != refcounts:
+        for block, (count, refcount) in enumerate(zip(held, refcounts, strict=True)):
+            if count != refcount:
+                wrong.append((block, f"has {refcount} references and {count} tables that hold it"))
+    for block, (state, refcount, hashed) in enumerate(zip(states, refcounts, hashes, strict=True)):
+        if state == USED:
+            if not refcount or not owners[block] or after[block] != -1 or before[block] != -1:
+                wrong.append((block, f"is USED with {refcount} references, is in the free list or nobody's"))
+        elif state not in (FREE, CACHED):
+            wrong.append((block, f"is in an unknown state {state}"))
+        elif refcount or (hashed > 0) != (state == CACHED):
+            wrong.append((block, f"is {BlockState(state).name} with {refcount} references and hash {hashed}"))
+    if len({*hashes, 0}) <= len(hashes) - hashes.count(0):
+        first_with: dict[int, int] = {}
+        for block, hashed in enumerate(hashes):
+            if hashed and first_with.setdefault(hashed, block) != block:
+                wrong.append((block, f"has the hash of block {first_with[hashed]}"))
+    found = [Disagreement(block, owners[block], what) for block, what in wrong if block != excused]
+    slack = int(excused >= 0)  # it may be counted in a state that it isn't in yet, or not any more
+    for state in BlockState:
+        counted = columns["pool"][state]
+        there = states.count(state) - int(slack and states[excused] == state)
+        if not 0 <= counted - there <= slack:
+            found.append(Disagreement(-1, 0, f"the pool counts {counted} {state.name} blocks and there are {there}"))
     return found
 
 
@@ -131,20 +132,20 @@ def _free_list(columns: Mapping[str, Column], excused: int) -> list[Disagreement
     found += (Disagreement(block, 0, "is evictable and not in the free list, or used and in it") for block in missing)
     cached = False
     for block in forward:
-        cached = cached or states[block] == CACHED
-        if cached and states[block] == FREE:
+        if states[block] == CACHED:
+            cached = True
+        elif cached and states[block] == FREE:
             found.append(Disagreement(block, 0, "is free and behind a cached one in the free list"))
     return found
 
 
 def _walk(start: int, links: list[int], direction: str) -> tuple[list[int], list[Disagreement]]:
     path: list[int] = []
-    seen: set[int] = set()
     block = start
     while block != -1:
-        if not 0 <= block < len(links) or block in seen:
-            return path, [Disagreement(path[-1] if path else -1, 0, f"links {direction} to {block}: lost or a circle")]
-        seen.add(block)
+        if not 0 <= block < len(links) or len(path) == len(links):
+            last = path[-1] if path else -1
+            return path, [Disagreement(last, 0, f"links {direction} to {block}: lost or a circle")]
         path.append(block)
         block = links[block]
     return path, []

@@ -56,14 +56,16 @@ class PrefixCache:
 
     def disagreements(self) -> Iterator[tuple[int, str]]:
         """Blocks where the table and the column differ."""
-        for block, value in enumerate(self._hashes.tolist()):
-            digest = self._digest_of.get(block)
-            if digest is None and value:
-                yield block, "has a hash and is not in the prefix table"
-            elif digest is not None and value != word(digest):
+        for block, digest in self._digest_of.items():
+            if self._hashes[block] != word(digest):
                 yield block, "is in the prefix table under another hash than its own"
-            elif digest is not None and self._block_of.get(digest) != block:
+            elif self._block_of.get(digest) != block:
                 yield block, "is in the prefix table for another block's digest"
+        hashes = self._hashes.tolist()
+        if len(hashes) - hashes.count(0) != len(self._digest_of):
+            for block, value in enumerate(hashes):
+                if value and block not in self._digest_of:
+                    yield block, "has a hash and is not in the prefix table"
         if len(self._block_of) != len(self._digest_of):
             yield -1, f"{len(self._block_of)} digests in the prefix table for {len(self._digest_of)} blocks"
 
