@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inferdbg.engine.state import Pulse
+
 from .served import MODEL, LettersEngine, happens, serving
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -196,9 +198,11 @@ def test_all_prompts_of_a_request_are_taken_or_none() -> None:
         async with serving() as served:
             answer = await served.post(COMPLETIONS, prompt=["a", "b", "x" * 99], max_tokens=1, n=1)
             assert answer.status == 200
-            answer = await served.post(COMPLETIONS, prompt=["a", "b", ""], max_tokens=1)
+            steps = served.engine.columns["pulse"][Pulse.STEP]
+            answer = await served.post(COMPLETIONS, prompt=["a", "b", ""], max_tokens=90)
             assert answer.status == 400
             assert served.engine.sequences == []
+            assert served.engine.columns["pulse"][Pulse.STEP] == steps
 
     run(test())
 
