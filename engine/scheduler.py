@@ -11,13 +11,12 @@ after it, so the first one always goes on, and alone in the pool it always fits:
 """
 
 from array import array
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 from .block_pool import BlockPool
 from .config import Limits
-from .consistency import Disagreement, disagreements
+from .consistency import Disagreement
 from .door import refuse_impossible
 from .errors import BadRequest, Overloaded
 from .hooks import EventKind, Observer, StepPlan
@@ -25,8 +24,10 @@ from .prefix_cache import PrefixCache, digest_at
 from .request import FinishReason, Request, RequestTable
 from .sampling_params import SamplingParams
 from .scheduled_step import ScheduledStep
+from .scheduler_check import check_scheduler
 from .state import Column, Counter, Stage, WaitReason
 from .timings import Timings
+from .waiting_queue import WaitingQueue
 
 DECODE = int(Stage.DECODE)
 
@@ -44,9 +45,9 @@ class Scheduler:
             prefix=PrefixCache(columns["blocks.hash"]),
         )
         self.timings = Timings(columns)
-        self.waiting: deque[Request] = deque()
+        self.waiting = WaitingQueue(self.table)
         self.running: list[Request] = []
-        self._columns = columns
+        self.columns = columns
         self._counters = columns["counters"]
         self._observer = observer
         self._by_id: dict[str, list[Request]] = {}
@@ -85,8 +86,6 @@ class Scheduler:
         leader.parked = group[1:]
         for request in leader.parked:
             self.table.wait(request, WaitReason.BEHIND, leader.number)
-        if self.waiting:
-            self.table.wait(leader, WaitReason.BEHIND, self.waiting[-1].number)
         self.waiting.append(leader)
         self._by_id[request_id] = group[:]
         self._alive += params.n
@@ -196,7 +195,7 @@ class Scheduler:
             self.table.computed_tokens[request.slot] = 0
             self.pool.drop_all(request, now_ns)
         else:
-            self._leave_queue(request)
+            self.waiting.remove(request)
         self._forget(request, reason, now_ns, text)
         self._count()
 
@@ -206,29 +205,11 @@ class Scheduler:
 
     def check(self) -> list[Disagreement]:
         """Everything in columns, queues and prefix table that contradicts; nothing when all is well."""
-        limits = self.limits
-        found = disagreements(self._columns, block_size=limits.block_size, blocks_per_row=limits.blocks_per_row)
-        found += (Disagreement(block, 0, what) for block, what in self.pool.prefix.disagreements())
-        known = self.requests()
-        wrong = list(self.table.disagreements(known))
-        order = [request.number for request in chain(self.running, self.waiting)]
-        if order != sorted(set(order)):
-            wrong.append("the queues are not in order of arrival")
-        if self._seats() > limits.max_running:
-            wrong.append(f"{self._seats()} requests run where {limits.max_running} may")
-        if sorted(r.number for group in self._by_id.values() for r in group) != sorted(r.number for r in known):
-            wrong.append("the requests by id are not those in the queues")
-        counted = [self._counters[word] for word in (Counter.RUNNING, Counter.WAITING)]
-        if counted != [len(self.running), len(known) - len(self.running)]:
-            wrong.append(f"running and waiting are counted as {counted}")
-        for request in self.running:
-            context = self.table.computed_tokens[request.slot]
-            if (
-                context % limits.block_size
-                and self.pool.hash[self.pool.block_at(request, context // limits.block_size)]
-            ):
-                wrong.append(f"request {request.number} would write into a block of the prefix table")
-        return found + [Disagreement(-1, 0, what) for what in wrong]
+        return check_scheduler(self)
+
+    def numbers_by_id(self) -> list[int]:
+        """Of every request that can be aborted, ascending."""
+        return sorted(request.number for group in self._by_id.values() for request in group)
 
     def _extend(self, request: Request, context: int, tokens: int, step: ScheduledStep, now_ns: int) -> bool:
         """Sees to it that ``tokens`` more can be written; False when that cost the request itself its place."""
@@ -273,7 +254,7 @@ class Scheduler:
         pool, limits = self.pool, self.limits
         seats = self._seats() if self.waiting else 0
         while self.waiting:
-            head = self.waiting[0]
+            head = self.waiting.head
             wanted = 1 + len(head.parked)
             if seats + wanted > limits.max_running:
                 self.table.wait(head, WaitReason.MAX_RUNNING, seats, limits.max_running)
@@ -287,7 +268,7 @@ class Scheduler:
             if needs > pool.available - owed:
                 self.table.wait(head, WaitReason.BLOCKS, needs, max(0, pool.available - owed))
                 return
-            self.waiting.popleft()
+            self.waiting.admit()
             self.running.append(head)
             seats += wanted
             self._seat(head, hits, context, now_ns)
@@ -355,20 +336,10 @@ class Scheduler:
         self.table.preemptions[slot] += 1
         self.pool.drop_all(victim, now_ns)
         self.table.unseat(victim, Stage.PREEMPTED)
-        if self.waiting:
-            self.table.wait(self.waiting[0], WaitReason.BEHIND, victim.number)
-        self.waiting.appendleft(victim)
+        self.waiting.put_back(victim)
         self._counters[Counter.PREEMPTED] += 1
         self._observer.event(EventKind.PREEMPTED, request=victim.number, other=for_whom.number, tokens=lost)
         return victim is for_whom
-
-    def _leave_queue(self, request: Request) -> None:
-        place = self.waiting.index(request)
-        if 0 < place < len(self.waiting) - 1:
-            self.table.wait(self.waiting[place + 1], WaitReason.BEHIND, self.waiting[place - 1].number)
-        elif place == 0 and len(self.waiting) > 1:
-            self.table.wait(self.waiting[1], WaitReason.NONE)
-        del self.waiting[place]
 
     def _forget(self, request: Request, reason: FinishReason, now_ns: int, text: str) -> None:
         request.finish_reason = reason
@@ -400,10 +371,4 @@ class Scheduler:
     def _count(self) -> None:
         self._counters[Counter.RUNNING] = len(self.running)
         self._counters[Counter.WAITING] = self._alive - len(self.running)
-        stages = self.table.stage
-        preempted = 0
-        for request in self.waiting:  # those stand together, at the front
-            if stages[request.slot] != Stage.PREEMPTED:
-                break
-            preempted += 1
-        self._counters[Counter.PREEMPTED_NOW] = preempted
+        self._counters[Counter.PREEMPTED_NOW] = self.waiting.preempted
