@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
+from inferdbg.text import clock
 
 from .codec import Encoder
 from .frames import compressor
@@ -34,7 +36,6 @@ class Page(Struct, frozen=True, array_like=True):
     columns: int
     whole: bool
     count: int
-    first_seq: int
     first_ns: int
     last_ns: int
     last_wall_ns: int
@@ -45,7 +46,7 @@ class Page(Struct, frozen=True, array_like=True):
 
 
 class Frames(NamedTuple):
-    """The decompressed frames of a page."""
+    """The content of a page, not compressed."""
 
     light: bytes
     heavy: bytes
@@ -53,7 +54,7 @@ class Frames(NamedTuple):
 
 
 class PageStore(Protocol):
-    """Pages that can be read: a file, or memory."""
+    """Pages that can be read: a file, or memory. Reading raises InferdbgError (``damaged``)."""
 
     @property
     def pages(self) -> Sequence[Page]:
@@ -64,10 +65,23 @@ class PageStore(Protocol):
     def read_columns(self, page: Page) -> bytes: ...
 
 
-class PageWriter:
-    """Collects Snapshots, gives back the bytes of a page whenever one is full."""
+def damaged(page: Page, why: str) -> InferdbgError:
+    """What to say of a page that cannot be read."""
+    first = page.last_wall_ns - (page.last_ns - page.first_ns)
+    return InferdbgError(
+        f"what was recorded from {clock(first)} to {clock(page.last_wall_ns)} is damaged: {why}",
+        "the rest can be read: look before or after it",
+    )
 
-    def __init__(self) -> None:
+
+class PageWriter:
+    """Collects Snapshots, gives back the bytes of a page whenever one is full.
+
+    ``group_bytes``: a group that has grown to that many bytes is followed by a new one.
+    """
+
+    def __init__(self, group_bytes: int | None = None) -> None:
+        self._most_written = group_bytes
         self._encoder = Encoder()
         self._compressor = compressor()
         self._light: list[bytes] = []
@@ -79,20 +93,20 @@ class PageWriter:
         self._closed_wall_ns: int | None = None
         self._whole = True
         self._group_ns = 0
-        self._group_limit = self._group_bytes = 0
+        self._group_limit = self._group_bytes = self._group_written = 0
 
     def add(self, snapshot: Snapshot) -> bool:
         """Takes a Snapshot in; true when the page is full and ``close_page`` is due."""
         opening = not self._light
         if opening:
             self._first = snapshot
-            aged = abs(snapshot.mono_ns - self._group_ns) >= GROUP_NS
-            self._whole = self._whole or aged or self._group_bytes >= self._group_limit
+            self._whole = self._whole or self._group_is_full(snapshot.mono_ns)
         whole = opening and self._whole
         lines = self._encoder.encode(snapshot, whole_light=opening, whole_columns=whole)
         if whole:
             self._group_ns = snapshot.mono_ns
-            self._group_bytes, self._group_limit = 0, max(_GROUP_BYTES, len(lines.columns) // 2)
+            self._group_written = self._group_bytes = 0
+            self._group_limit = max(_GROUP_BYTES, len(lines.columns) // 2)
         else:
             self._group_bytes += len(lines.columns)
         self._light.append(lines.light)
@@ -109,31 +123,46 @@ class PageWriter:
 
     def close_page(self, start: int) -> tuple[Page, bytes] | None:
         """The page, as it lies at offset ``start``, and its bytes; None when it is empty."""
-        first, last = self._first, self._last
-        if first is None or last is None or not self._light:
+        if not self._light:
             return None
-        frames = [self._compressor.compress(b"".join(lines)) for lines in (self._light, self._heavy, self._columns)]
+        frames = [self._compressor.compress(lines) for lines in self._lines()]
         light, heavy, columns = map(len, frames)
-        page = Page(
+        page = self._page(start, light, heavy, columns)
+        self._light, self._heavy, self._columns = [], [], []
+        self._raw_bytes = 0
+        self._closed_wall_ns = page.last_wall_ns
+        self._group_written += page.end - page.start
+        self._whole = False
+        return page, b"".join(frames)
+
+    def open_page(self, start: int) -> tuple[Page, Frames] | None:
+        """What is not yet in a page, as the page that it would be now, not compressed."""
+        if not self._light:
+            return None
+        return self._page(start, 0, 0, 0), self._lines()
+
+    def _lines(self) -> Frames:
+        return Frames(b"".join(self._light), b"".join(self._heavy), b"".join(self._columns))
+
+    def _page(self, start: int, light: int, heavy: int, columns: int) -> Page:
+        first, last = self._first, self._last
+        assert first is not None
+        assert last is not None
+        return Page(
             start,
             light,
             heavy,
             columns,
             whole=self._whole,
             count=len(self._light),
-            first_seq=first.seq,
             first_ns=first.mono_ns,
             last_ns=last.mono_ns,
             last_wall_ns=last.wall_ns,
         )
-        self._light, self._heavy, self._columns = [], [], []
-        self._raw_bytes = 0
-        self._closed_wall_ns = last.wall_ns
-        self._whole = False
-        return page, b"".join(frames)
 
-    def open_page(self) -> Frames | None:
-        """What is not yet in a page."""
-        if not self._light:
-            return None
-        return Frames(b"".join(self._light), b"".join(self._heavy), b"".join(self._columns))
+    def _group_is_full(self, now_ns: int) -> bool:
+        return (
+            abs(now_ns - self._group_ns) >= GROUP_NS
+            or self._group_bytes >= self._group_limit
+            or (self._most_written is not None and self._group_written >= self._most_written)
+        )

@@ -1,0 +1,139 @@
+"""A running (or dead) target as a Source: rounds of a Collector, with a memory of the past to scrub back in."""
+
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from inferdbg.errors import InferdbgError
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import Window, lightened
+from inferdbg.record.codec import event_count, without_events, without_work, work_count
+from inferdbg.record.history import History
+from inferdbg.record.past import PAST_NS, Budget, Past, step_count
+from inferdbg.record.writer import RecordingWriter
+
+from .collector import Collector
+
+
+class LiveSource:
+    """``advance`` asks the probes and may run on another thread than ``window``.
+
+    ``recording``: gets every Snapshot too. When it fails, ``advance`` raises its InferdbgError once, and the live
+    source goes on without it.
+    """
+
+    live = True
+
+    def __init__(
+        self, collector: Collector, *, recording: RecordingWriter | None = None, history: History | None = None
+    ) -> None:
+        self.recording = recording
+        self._collector = collector
+        self._history = History() if history is None else history
+        self._replay = Past(self._history)
+        self._recent = _Recent()
+        self._lock = threading.Lock()  # the history is written by one thread and scrubbed by another
+
+    @property
+    def title(self) -> str:
+        return self._collector.target.name
+
+    def advance(self) -> bool:
+        snapshot = self._collector.round()
+        now = self._recent.now
+        if now is not None and _still(now, snapshot):
+            return False
+        with self._lock:
+            self._recent.append(snapshot)
+            self._history.append(snapshot)
+        if self.recording is not None:
+            try:
+                self.recording.write(snapshot)
+            except InferdbgError:
+                self.recording = None
+                raise
+        return True
+
+    def span(self) -> tuple[int, int]:
+        with self._lock:
+            return self._replay.span()
+
+    def window(self, at_ns: int | None = None) -> Window:
+        with self._lock:
+            now = self._recent.now
+            if now is not None and (at_ns is None or at_ns >= now.mono_ns):
+                return self._recent.window()
+            return self._replay.window(0 if at_ns is None else at_ns)
+
+    def close(self) -> None:
+        """Ends the probes, then the recording."""
+        self._collector.close()
+        if self.recording is not None:
+            self.recording.close()
+
+
+class _Kept(NamedTuple):
+    """A Snapshot of the past, and what it held when it was new."""
+
+    snapshot: Snapshot
+    steps: int
+    work: int
+    events: int
+    bare: bool = False  # both were taken away
+
+
+class _Recent:
+    """The Window of the last moment, kept up to date by the rules of inferdbg.record.past."""
+
+    def __init__(self) -> None:
+        self.now: Snapshot | None = None
+        self._past: deque[_Kept] = deque()
+
+    def append(self, snapshot: Snapshot) -> None:
+        if self.now is not None:
+            before = self.now
+            self._past.append(_Kept(lightened(before), step_count(before), work_count(before), event_count(before)))
+        self.now = snapshot
+        while self._past and self._past[0].snapshot.mono_ns < snapshot.mono_ns - PAST_NS:
+            self._past.popleft()
+        self._trim(snapshot)
+
+    def window(self) -> Window:
+        assert self.now is not None
+        return Window([*(kept.snapshot for kept in self._past), self.now])
+
+    def _trim(self, now: Snapshot) -> None:
+        """Takes work and events from those that are now beyond the budget."""
+        budget = Budget()
+        budget.spend(step_count(now), work_count(now), event_count(now))
+        for index in range(len(self._past) - 1, -1, -1):
+            kept = self._past[index]
+            if kept.bare:
+                return  # so are the older ones
+            work_kept, events_kept = budget.spend(kept.steps, kept.work, kept.events)
+            snapshot = kept.snapshot
+            if not work_kept:
+                snapshot = without_work(snapshot)
+            if not events_kept:
+                snapshot = without_events(snapshot)
+            bare = not work_kept and not events_kept
+            if bare or snapshot is not kept.snapshot:
+                self._past[index] = kept._replace(snapshot=snapshot, bare=bare)
+
+
+def _still(before: Snapshot, after: Snapshot) -> bool:
+    """Whether nothing new was seen: of a dead engine every round says the same again."""
+    if before.mono_ns != after.mono_ns or event_count(after) or step_count(after):
+        return False
+    same = replace(
+        after,
+        seq=before.seq,
+        wall_ns=before.wall_ns,
+        steps=before.steps,
+        events=before.events,
+        processes=before.processes,
+        probes=before.probes,
+    )
+    return same == before

@@ -1,0 +1,151 @@
+"""Windows out of pages: the moment one looks at, whole, and the two minutes before it, light.
+
+A Window of the past must fit in memory whatever the engine does, so what is many is kept for its newest part only:
+the work of steps and events. A Snapshot of the past that is beyond says so (``work_lost``, ``dropped``).
+Live and replay build their Windows by these same rules, so they are equal.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from inferdbg.errors import InferdbgError
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import Window
+
+from .codec import Moment, decode_light, decode_whole, event_count, with_events, with_work, work_count
+from .pages import Page, PageStore, damaged
+
+PAST_NS = 120_000_000_000
+KEPT_WORK = 16_384
+"""Scheduled requests, a step counting as 32 of them."""
+KEPT_EVENTS = 4_096
+_EVENTS_IN_CACHE = 256
+_CACHED_PAGES = 160
+
+
+class Budget:
+    """What the past may still keep, spent from now backwards."""
+
+    def __init__(self) -> None:
+        self._work, self._events = KEPT_WORK, KEPT_EVENTS
+
+    def spend(self, steps: int, work: int, events: int) -> tuple[bool, bool]:
+        """Takes one Snapshot's share; whether there was anything left for its work, and for its events."""
+        kept = self._work > 0, self._events > 0
+        self._work -= work + 32 * steps
+        self._events -= events
+        return kept
+
+    @property
+    def spent(self) -> bool:
+        return self._work <= 0 and self._events <= 0
+
+
+def step_count(snapshot: Snapshot) -> int:
+    return 0 if snapshot.steps is None else len(snapshot.steps.items)
+
+
+class Past:
+    """Reads Snapshots and Windows from a store of pages."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        self._light: OrderedDict[int, list[Moment]] = OrderedDict()  # by the start of the page
+        self._heavy: tuple[Page, list[bytes]] | None = None
+
+    def span(self) -> tuple[int, int]:
+        """mono_ns of the first and the last Snapshot; there must be one."""
+        pages = self._store.pages
+        return pages[0].first_ns, pages[-1].last_ns
+
+    def snapshot(self, at_ns: int) -> Snapshot:
+        """The newest Snapshot not after ``at_ns`` (else the first), whole. InferdbgError where the store is damaged."""
+        pages = self._store.pages
+        return self._whole(pages, *self._find(pages, at_ns))
+
+    def window(self, at_ns: int) -> Window:
+        """What was known at ``at_ns``; damaged stretches before it are left out. InferdbgError when it lies in one."""
+        pages = self._store.pages
+        number, place = self._find(pages, at_ns)
+        now = self._whole(pages, number, place)
+        budget = Budget()
+        budget.spend(step_count(now), work_count(now), event_count(now))
+        past: list[Snapshot] = []
+        for page, index, moment in self._backwards(pages, number, place):
+            if moment.snapshot.mono_ns < now.mono_ns - PAST_NS:
+                break
+            past.append(self._dressed(page, index, moment, budget))
+        return Window([*reversed(past), now])
+
+    def _find(self, pages: Sequence[Page], at_ns: int) -> tuple[int, int]:
+        """Number of the page and of the Snapshot in it."""
+        number = max(0, bisect_right(pages, at_ns, key=lambda page: page.first_ns) - 1)
+        moments = self._moments(pages[number])
+        return number, max(0, bisect_right(moments, at_ns, key=lambda moment: moment.snapshot.mono_ns) - 1)
+
+    def _backwards(self, pages: Sequence[Page], number: int, place: int) -> Iterator[tuple[Page, int, Moment]]:
+        """The moments before that one, newest first."""
+        while number >= 0:
+            page = pages[number]
+            with suppress(InferdbgError):
+                moments = self._moments(page)
+                for index in range(min(place, len(moments)) - 1, -1, -1):
+                    yield page, index, moments[index]
+            number -= 1
+            place = pages[number].count
+
+    def _dressed(self, page: Page, index: int, moment: Moment, budget: Budget) -> Snapshot:
+        """A Snapshot of the past with what the budget lets it keep."""
+        snapshot = moment.snapshot
+        work_kept, events_kept = budget.spend(step_count(snapshot), moment.work_count, moment.event_count)
+        with suppress(InferdbgError):
+            if events_kept and moment.event_count:
+                all_told = moment if moment.events is not None else decode_light(self._store.read_light(page))[index]
+                snapshot = with_events(all_told)
+            if work_kept and moment.work_count:
+                snapshot = with_work(snapshot, self._heavy_lines(page)[index])
+        return snapshot
+
+    def _whole(self, pages: Sequence[Page], number: int, place: int) -> Snapshot:
+        page = pages[number]
+        moment = self._moments(page)[place]
+        if moment.events is None:
+            moment = decode_light(self._store.read_light(page))[place]
+        columns: list[bytes] = []
+        if moment.snapshot.kvcache is not None:
+            first = next((back for back in range(number, -1, -1) if pages[back].whole), 0)
+            for one in pages[first : number + 1]:
+                lines = self._store.read_columns(one).splitlines()
+                columns += lines if one is not page else lines[: place + 1]
+        try:
+            return decode_whole(moment, self._heavy_lines(page)[place], columns)
+        except msgspec.DecodeError as error:
+            raise damaged(page, str(error)) from error
+
+    def _moments(self, page: Page) -> list[Moment]:
+        held = self._light.get(page.start)
+        if held is not None and len(held) == page.count:  # a page that is still written grows
+            self._light.move_to_end(page.start)
+            return held
+        try:
+            moments = decode_light(self._store.read_light(page), _EVENTS_IN_CACHE)
+        except msgspec.DecodeError as error:
+            raise damaged(page, str(error)) from error
+        if len(moments) != page.count:
+            raise damaged(page, f"{len(moments)} Snapshots instead of {page.count}")
+        self._light[page.start] = moments
+        if len(self._light) > _CACHED_PAGES:
+            self._light.popitem(last=False)
+        return moments
+
+    def _heavy_lines(self, page: Page) -> list[bytes]:
+        if self._heavy is None or self._heavy[0] != page:
+            lines = self._store.read_heavy(page).splitlines()
+            if len(lines) != page.count:
+                raise damaged(page, f"{len(lines)} Snapshots instead of {page.count}")
+            self._heavy = (page, lines)
+        return self._heavy[1]
