@@ -1,7 +1,9 @@
 """The last moments of a target: the only place where counters become rates and buckets become percentiles."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, pairwise
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -37,11 +39,7 @@ class Window:
 
     def past(self, over_ns: int) -> Snapshot:
         """The newest Snapshot that is at least ``over_ns`` older than now, else the oldest there is."""
-        horizon = self.now.mono_ns - over_ns
-        for snapshot in reversed(self.snapshots):
-            if snapshot.mono_ns <= horizon:
-                return snapshot
-        return self.snapshots[0]
+        return self._at(self.now.mono_ns - over_ns) or self.snapshots[0]
 
     def delta(self, counter: Counter, over_ns: int = 60 * SECOND) -> int | None:
         """What the counter rose by. None when unknown at either end; the whole value after a restart."""
@@ -86,10 +84,11 @@ class Window:
 
     def _at(self, mono_ns: int) -> Snapshot | None:
         """The newest Snapshot not after ``mono_ns``."""
-        for snapshot in reversed(self.snapshots):
-            if snapshot.mono_ns <= mono_ns:
-                return snapshot
-        return None
+        after = bisect_right(self.snapshots, mono_ns, key=_mono_ns)
+        return self.snapshots[after - 1] if after else None
+
+
+_mono_ns = attrgetter("mono_ns")
 
 
 def lightened(snapshot: Snapshot) -> Snapshot:
