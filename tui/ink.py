@@ -183,7 +183,7 @@ def stacked_bar(parts: Sequence[tuple[float, str, str]], total: float, width: in
             spans.append(Span(glyph * columns, ink))
             filled += columns
     if filled < width:
-        spans.append(Span(" " * (width - filled)))
+        spans.append(Span(" " * (width - filled), "dim"))
     return tuple(spans)
 
 

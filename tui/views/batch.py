@@ -57,7 +57,7 @@ class Batch(View):
         self._top = max(0, last) if at is None else min(max(self._top, at - self._rows + 1), at, max(0, last))
         seen = self._shown[self._top : self._top + self._rows]
         longest = max(step.total_ns for step in seen)
-        happened = _by_step(window.events(4000))
+        happened = _by_step(window, seen[0].step)
         rows = [self._row(step, width, longest, happened.get(step.step, [])) for step in seen]
         rows = [NOTHING] * (self._rows - len(rows)) + rows
         chosen = self._shown[at] if at is not None else self._shown[-1]
@@ -88,11 +88,9 @@ class Batch(View):
         used = f"{text.count(step.prefill_tokens + step.decode_tokens)}/{text.count(step.budget)}"
         ink = "cursor" if chosen else ""
         return line(
-            Span("▶" if chosen else " ", ink),
-            Span(fit_text(text.count(step.step), 8, right=True) + " ", ink),
-            dim("▕"), budget_bar(step, tokens), dim("▏"), fit_text(used, 10),
-            dim("▕"), time_bar(step, longest_ns, times), dim("▏"),
-            fit_text(text.duration(step.total_ns), 6, right=True),
+            Span(("▶" if chosen else " ") + fit_text(text.count(step.step), 8, right=True) + " ", ink),
+            dim("▕"), budget_bar(step, tokens), dim(f"▏{fit_text(used, 10)}▕"),
+            time_bar(step, longest_ns, times), dim(f"▏{fit_text(text.duration(step.total_ns), 6, right=True)}"),
             *_marks(happened),
         )  # fmt: skip
 
@@ -154,10 +152,16 @@ def _bars(width: int) -> tuple[int, int]:
     return room * 3 // 5, room - room * 3 // 5
 
 
-def _by_step(happened: Sequence[Event]) -> dict[int, list[Event]]:
+def _by_step(window: Window, first: int) -> dict[int, list[Event]]:
+    """Events of the steps from ``first`` on, oldest first."""
     found: dict[int, list[Event]] = {}
-    for event in happened:
-        found.setdefault(event.step, []).append(event)
+    for snapshot in reversed(window.snapshots):
+        items = snapshot.events.items if snapshot.events is not None else ()
+        for event in reversed(items):
+            if event.step >= first:
+                found.setdefault(event.step, []).insert(0, event)
+        if items and items[0].step < first:
+            break
     return found
 
 
@@ -173,15 +177,17 @@ def _marks(happened: Sequence[Event]) -> list[Piece]:
 
 
 def _work(step: Step, names: Names, width: int) -> list[Line]:
-    """Prefill chunks first, the largest first, then the decodes."""
+    """Prefill chunks first, the largest first, then the decodes, as many as the panel can show."""
     if step.work_lost:
         return [(dim("who was in it was overwritten before we looked"),)]
+    chunks = sorted((work for work in step.work if work.kind == "prefill"), key=lambda work: -work.tokens)
+    decodes = [work for work in step.work if work.kind == "decode"]
+    most = PANEL * max(1, width // 12)
     parts: list[Piece] = []
-    for work in sorted((work for work in step.work if work.kind == "prefill"), key=lambda work: -work.tokens):
+    for work in chunks[:most]:
         who = Span(names(work.request), owner_ink(work.request))
         parts.append(line(dim("prefill "), who, f" {work.tokens}", dim(f" on {work.context}")))
-    decodes = [work for work in step.work if work.kind == "decode"]
-    for index, work in enumerate(decodes):
+    for index, work in enumerate(decodes[: most - len(parts)]):
         who = Span(names(work.request), owner_ink(work.request))
         parts.append(line(dim("" if index else f"decode {len(decodes)}: "), who, dim(f" on {work.context}")))
     return flow(parts, width, " · ") if parts else [(dim("nothing ran in it"),)]
