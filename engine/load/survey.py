@@ -52,7 +52,8 @@ def survey(address: Address, url: str, model: str | None, timeout_s: float) -> S
     try:
         status, body = _request(address, "GET", "/v1/models", None, min(timeout_s, SURVEY_TIMEOUT_S))
     except (OSError, http.client.HTTPException) as error:
-        raise LoadError(f"{url} does not answer: {error}", hint) from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        raise LoadError(f"{url} does not answer: {reason}", hint) from None
     try:
         models = msgspec.json.decode(body, type=_Models).data if status == 200 else []
     except msgspec.DecodeError:

@@ -132,9 +132,16 @@ class EngineThread:
             self._inbox.put(partial(self._abort_on_engine, known))
         self._settle_debt()
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Runs ``action`` on the engine's thread, between two steps."""
-        self._inbox.put(action)
+    def call(self, action: Callable[[], None]) -> asyncio.Future[None]:
+        """Runs ``action`` on the engine's thread, between two steps; the future is done when it has returned."""
+        returned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def call_on_engine() -> None:
+            action()
+            self._post(returned.set_result, None)
+
+        self._inbox.put(call_on_engine)
+        return returned
 
     def stop(self) -> None:
         """Aborts what runs, closes the engine and ends its thread, once the step that it is in is over."""

@@ -24,6 +24,7 @@ KEEP_ALIVE_S = 30
 CLOSE_CONNECTIONS_S = 2
 STOP_ENGINE_S = 5.0
 STOP_ENGINE_AT_ONCE_S = 1.0
+OBSERVER_S = 2.0
 POLL_S = 0.02
 
 
@@ -46,8 +47,8 @@ def serve(
     (new ones get 503) and aborts the rest; a second one aborts at once. Closes the engine. Call from the main thread.
 
     ``listener``: from bind(), in place of ``host`` and ``port``. ``model_name``: default the model's own.
-    ``ready(url)`` is called once requests are taken. Raises ListenError when it cannot listen, EngineStopped when the
-    engine died (until the signal /health has said so) or is stuck and had to be left behind.
+    ``ready(url)`` is called once requests are taken and the observer knows. Raises ListenError when it cannot listen,
+    EngineStopped when the engine died (until the signal /health has said so) or is stuck and had to be left behind.
     """
     sock = bind(host, port) if listener is None else listener
     with contextlib.closing(sock):
@@ -85,7 +86,7 @@ class _Service:
         while not server.started and not serving.done():
             await asyncio.sleep(POLL_S)
         url = url_of(self._sock)
-        self._thread.call(partial(self._engine.observer.serving, url))
+        await asyncio.wait([self._thread.call(partial(self._engine.observer.serving, url))], timeout=OBSERVER_S)
         if ready is not None:
             ready(url)
         await self._signalled.wait()
