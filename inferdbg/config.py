@@ -16,6 +16,7 @@ _DURATIONS_NS = {
     "d": 86400 * 10**9,
 }
 _SIZES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
@@ -38,6 +39,26 @@ def size_bytes(text: str) -> int:
     if found is None or power not in _SIZES or unit == "i":
         raise ValueError(f"{text!r} is not a size: write bytes, or a number and a unit, like 64k, 100M or 2G")
     return round(float(found[1]) * _SIZES[power])
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point of a recording. ``clock``: seconds since midnight, here. ``from_start``, ``from_end``: ns."""
+
+    clock_s: int | None = None
+    from_start_ns: int | None = None
+    from_end_ns: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Moment":
+        """``14:02:07``, ``14:02``, ``+90s`` from the start, ``-10s`` from the end. Raises ValueError."""
+        if text[:1] in ("+", "-"):
+            span = duration_ns(text[1:])
+            return cls(from_start_ns=span) if text[0] == "+" else cls(from_end_ns=span)
+        found = _CLOCK.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"{text!r} is not a moment: write 14:02:07, +90s from the start or -10s from the end")
+        return cls(clock_s=int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class ProcessFiles:
 
     name = "processes"
     sections = ("processes",)
-    cadence_ns = SECOND
+    cadence_ns = SECOND // 4
     deadline_ns = SECOND
     isolated = False
 

@@ -4,9 +4,7 @@ import importlib
 import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -49,6 +47,8 @@ class Verbs(click.Group):
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             number = version("inferdbg")
         except PackageNotFoundError:
@@ -90,6 +90,8 @@ def _report(error: Exception, out: Output, *, debug: bool) -> int:
     from inferdbg.engine.errors import BadRequest, ConfigError, EngineError
 
     if debug:
+        import traceback
+
         out.say("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.UsageError):
         asked = error.ctx.command_path if error.ctx is not None else "inferdbg"

@@ -1,11 +1,16 @@
 """Options that several verbs share, declared once."""
 
+import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from inferdbg.config import duration_ns, size_bytes
+from inferdbg.config import Moment, duration_ns, size_bytes
+from inferdbg.errors import Exit, InferdbgError
+
+if TYPE_CHECKING:
+    from inferdbg.record.writer import RecordingWriter
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -29,6 +34,14 @@ def size(value: str) -> int:
         raise click.BadParameter(str(error)) from None
 
 
+def moment(value: str) -> Moment:
+    """A click type, by its name MOMENT in the help: ``14:02:07``, ``+90s``, ``-10s``."""
+    try:
+        return Moment.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def example(*lines: str) -> str:
     """The end of a verb's help: what to type, a line each."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
@@ -42,3 +55,34 @@ def interval_option(verb: Verb) -> Verb:
     return click.option(
         "--interval", "interval_ns", type=duration, default="250ms", show_default=True, help="Time between two looks."
     )(verb)
+
+
+def look_options(verb: Verb) -> Verb:
+    once = click.option("--once", is_flag=True, help="One look as text, as where there is no terminal.")
+    blocks = click.option("--blocks", is_flag=True, help="With --json: every block and block table, too.")
+    return once(blocks(verb))
+
+
+def record_option(verb: Verb) -> Verb:
+    return click.option("--record", metavar="FILE", help="Keep what is seen in FILE as well.")(verb)
+
+
+def force_option(verb: Verb) -> Verb:
+    return click.option("--force", is_flag=True, help="Overwrite the file to record to.")(verb)
+
+
+def writer(
+    path: str | None, *, keep_ns: int | None = None, max_bytes: int | None = None, force: bool
+) -> "RecordingWriter | None":
+    """What --record and -o ask for; None when nothing was asked. Raises InferdbgError where a file is in the way or
+    none can be written. Numbered files are gone on with, not overwritten."""
+    if path is None:
+        return None
+    from inferdbg.record.writer import RecordingWriter
+
+    if os.path.lexists(path):
+        if not force or not os.path.isfile(path):
+            hint = "choose another name" + (", or overwrite it with --force" if os.path.isfile(path) else "")
+            raise InferdbgError(f"{path} exists already", hint, Exit.USAGE)
+        os.unlink(path)
+    return RecordingWriter(path, keep_ns=keep_ns, max_bytes=max_bytes)

@@ -1,0 +1,119 @@
+"""Shows a Source: on a screen where there is one, else one look as text or JSON; a verdict becomes the exit code."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from inferdbg import text
+from inferdbg.cli.output import Output
+from inferdbg.config import Moment
+from inferdbg.errors import Exit, InferdbgError
+
+if TYPE_CHECKING:
+    from inferdbg.diagnosis.finding import Finding
+    from inferdbg.facts.snapshot import Snapshot
+    from inferdbg.facts.source import Source
+    from inferdbg.facts.window import Window
+
+SECOND_LOOK_S = 0.25
+"""After which a step that looks stuck is looked at again: whether its kernels move takes two looks to tell."""
+SECOND = 1_000_000_000
+RATES_S = 0.5
+"""Between the two looks of a text, so that it has rates."""
+
+
+def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
+    """Until the person leaves."""
+    from inferdbg.diagnosis.diagnose import diagnose
+    from inferdbg.tui.app import run
+
+    run(source, diagnose, interval_ns / 1e9)
+
+
+def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:
+    """The overview of one moment; exit code 1 when something is wrong with it."""
+    from inferdbg.tui.plain import overview_text
+
+    window, findings = look(source, at_ns, rates=True)
+    for line in overview_text(window, findings, source.title):
+        out.show(line)
+    return _code(findings)
+
+
+def as_object(out: Output, source: "Source", at_ns: int | None = None, *, blocks: bool) -> int:
+    """See snapshot_json; exit code 1 when something is wrong."""
+    from inferdbg.cli.snapshot_json import as_json
+
+    window, findings = look(source, at_ns, rates=False)
+    out.show_json(as_json(window.now, findings, blocks=blocks))
+    return _code(findings)
+
+
+def look(
+    source: "Source", at_ns: int | None = None, *, rates: bool, pause: Callable[[float], None] = time.sleep
+) -> "tuple[Window, list[Finding]]":
+    """The Window at that moment (None: now) and what is wrong. A live source is looked at once more where one look
+    does not tell. Raises InferdbgError when nothing could be read of it."""
+    from inferdbg.diagnosis.diagnose import diagnose
+
+    source.advance()
+    if source.live and rates:
+        pause(RATES_S)
+        source.advance()
+    window = source.window(at_ns)
+    refuse_blindness(window)
+    findings = diagnose(window)
+    if source.live and any(finding.confidence == "possible" for finding in findings):
+        pause(SECOND_LOOK_S)
+        source.advance()
+        window = source.window(at_ns)
+        findings = diagnose(window)
+    return window, findings
+
+
+def moment_of(source: "Source", at: Moment | None) -> int | None:
+    """The mono_ns that a person means; None for the last moment. Raises InferdbgError for one that is not in it."""
+    if at is None:
+        return None
+    source.advance()
+    first_ns, last_ns = source.span()
+    if at.from_start_ns is not None:
+        at_ns = first_ns + at.from_start_ns
+    elif at.from_end_ns is not None:
+        at_ns = last_ns - at.from_end_ns
+    else:
+        at_ns = _at_clock(source.window().now, at.clock_s or 0, first_ns)
+    if not first_ns <= at_ns <= last_ns + SECOND:  # a clock shows whole seconds
+        now = source.window().now
+        start, end = (text.clock(now.wall_ns - now.mono_ns + ns) for ns in (first_ns, last_ns))
+        raise InferdbgError(
+            f"that moment is not in {source.title}",
+            f"it goes from {start} to {end}, {text.duration(last_ns - first_ns)}",
+            Exit.USAGE,
+        )
+    return at_ns
+
+
+def _at_clock(now: "Snapshot", clock_s: int, first_ns: int) -> int:
+    """The first time after (or less than a second before) ``first_ns`` that a clock here showed that time of day."""
+    wall_minus_mono = now.wall_ns - now.mono_ns
+    began = time.localtime((first_ns + wall_minus_mono) // SECOND)
+    began_s = began.tm_hour * 3600 + began.tm_min * 60 + began.tm_sec
+    whole_second_ns = (first_ns + wall_minus_mono) // SECOND * SECOND - wall_minus_mono
+    return max(first_ns, whole_second_ns + (clock_s - began_s) % 86400 * SECOND)
+
+
+def refuse_blindness(window: "Window") -> None:
+    """Raises InferdbgError when no probe could see anything: an empty screen would say nothing."""
+    from inferdbg.facts.snapshot import SECTIONS
+
+    if any(getattr(window.now, section) is not None for section in SECTIONS):
+        return
+    for report in window.now.probes:
+        if report.message:
+            raise InferdbgError(f"nothing of {window.now.target.name} can be read: {report.message}", report.hint)
+    raise InferdbgError(f"nothing of {window.now.target.name} can be read", "inferdbg probes")
+
+
+def _code(findings: "list[Finding]") -> int:
+    return Exit.FINDINGS if any(finding.severity != "note" for finding in findings) else Exit.FINE

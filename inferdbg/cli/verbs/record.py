@@ -1,0 +1,74 @@
+"""`inferdbg record`: keeps what is seen of an engine in a file, to look at it later as if it were live."""
+
+import contextlib
+import signal
+import threading
+import time
+
+import click
+
+from inferdbg import text
+from inferdbg.cli import looking, target
+from inferdbg.cli.options import duration, example, force_option, interval_option, size, writer
+from inferdbg.cli.output import Output
+from inferdbg.errors import Exit
+
+
+@click.command(
+    short_help="Keep what is seen in a file:  inferdbg record 58 -o run.idbg",
+    epilog=example(
+        "inferdbg record 58 -o run.idbg --for 60s", "inferdbg record -o night.idbg --keep 6h --max-bytes 2G"
+    ),
+)
+@click.argument("target_name", metavar="[TARGET]", required=False)
+@click.option("-o", "--output", "path", required=True, help="File to write.")
+@click.option("--for", "duration_ns", type=duration, help="How long.  [default: until Ctrl-C]")
+@click.option("--keep", "keep_ns", type=duration, help="Go on for ever in numbered files and keep the last so long.")
+@click.option("--max-bytes", type=size, help="Go on for ever in numbered files and keep no more than so much.")
+@interval_option
+@force_option
+@click.pass_obj
+def command(
+    out: Output,
+    target_name: str | None,
+    path: str,
+    duration_ns: int | None,
+    keep_ns: int | None,
+    max_bytes: int | None,
+    interval_ns: int,
+    force: bool,
+) -> int:
+    """Records TARGET (a PID, a URL, a black box; without it the one engine that runs here). Ctrl-C, SIGTERM or the
+    target's end leave a complete file; whatever else happens, at most the last second is missing.
+
+    Prompts and answers are never recorded. Exit code 1 when the target died.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    engine = target.engine_of(target_name)
+    recording = writer(path, keep_ns=keep_ns, max_bytes=max_bytes, force=force)
+    assert recording is not None
+    with contextlib.closing(target.engine_source(engine, recording)) as source:
+        began = time.monotonic_ns()
+        looks = 0
+        while True:
+            source.advance()
+            if not looks:
+                looking.refuse_blindness(source.window())
+            looks += 1
+            now = time.monotonic_ns()
+            server = source.window().now.server
+            ended = server is not None and server.state != "alive"
+            out.progress(f"{text.duration(now - began)}: {looks} looks, {text.size(recording.bytes_written)}")
+            if ended or (duration_ns is not None and now - began >= duration_ns):
+                break
+            if stop.wait(max(0.0, (began + looks * interval_ns - now) / 1e9)):
+                break
+    span = text.duration(now - began)
+    written = text.size(recording.bytes_written)
+    out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}: inferdbg open {path}")
+    if ended and server is not None:
+        out.say(f"{target.name_of(engine)} {'died' if server.state == 'dead' else 'stopped'} meanwhile")
+        return Exit.FINDINGS if server.state == "dead" else Exit.FINE
+    return Exit.FINE

@@ -1,0 +1,126 @@
+"""`inferdbg top`: what runs here, live; with --demo a small engine under traffic to look at."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from inferdbg.cli import looking, target
+from inferdbg.cli.options import example, force_option, interval_option, record_option, writer
+from inferdbg.cli.output import Output
+from inferdbg.errors import Exit, InferdbgError
+
+if TYPE_CHECKING:
+    from inferdbg.facts.source import Source
+    from inferdbg.facts.window import Window
+    from inferdbg.probes.discovery import FoundEngine
+    from inferdbg.record.writer import RecordingWriter
+
+DEMO_SERVE = ("--num-blocks", "160", "--max-running", "16", "--token-budget", "128")
+"""Small enough that queues, evictions and preemptions can be seen."""
+DEMO_LOAD = ("--mix", "demo")
+DEMO_TOKENS = 40
+"""Generated, before a snapshot of the demo says something."""
+DEMO_PATIENCE_S = 120.0
+DEMO_SECONDS = 4.0
+
+
+@click.command(
+    short_help="Look at what runs here, live:  inferdbg top --demo",
+    epilog=example("inferdbg top", "inferdbg top --demo", "inferdbg top --record run.idbg"),
+)
+@click.option("--demo", is_flag=True, help="Start a small engine under traffic, show it, take it down at the end.")
+@click.option("--model", help="With --demo: what to serve.  [default: SmolLM2-135M-Instruct]")
+@click.option("--blackbox-dir", "folders", multiple=True, help="Look for engines in this folder, too.")
+@interval_option
+@record_option
+@force_option
+@click.pass_obj
+def command(
+    out: Output,
+    demo: bool,
+    model: str | None,
+    folders: tuple[str, ...],
+    interval_ns: int,
+    record: str | None,
+    force: bool,
+) -> int:
+    """Finds the engines of this machine and shows the busiest, live. Without a terminal it prints one look and exits
+    with 0, whatever it sees. Exit code 4 when no engine runs here.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    recording = writer(record, force=force)
+    if demo:
+        return _demo(out, model, interval_ns, recording)
+    found = target.discovered(folders)
+    living = [engine for engine in found.engines if engine.alive]
+    if not living:
+        raise target.nothing_found(found)
+    chosen = max(living, key=_load) if len(living) > 1 else living[0]
+    for other in living:
+        if other is not chosen:
+            out.say(f"also here: {target.line_of(other)}   inferdbg attach {other.pid or other.box_path}")
+    return _show(out, chosen, interval_ns, recording)
+
+
+def _demo(out: Output, model: str | None, interval_ns: int, recording: "RecordingWriter | None") -> int:
+    from inferdbg.cli.demo import Demo
+
+    out.progress("starting a small engine …")
+    with Demo((*([model] if model else []), *DEMO_SERVE), DEMO_LOAD) as serving:
+        out.say(f"demo: {serving.model} at {serving.url}, pid {serving.pid}")
+        if serving.box is None:
+            raise InferdbgError("the demo's engine keeps no black box")
+        return _show(out, target.engine_of(serving.box), interval_ns, recording, ready=_flows)
+
+
+def _show(
+    out: Output,
+    engine: "FoundEngine",
+    interval_ns: int,
+    recording: "RecordingWriter | None",
+    ready: "Callable[[Window], bool]" = lambda window: True,
+) -> int:
+    with contextlib.closing(target.engine_source(engine, recording)) as source:
+        if out.data.isatty():
+            looking.on_screen(source, interval_ns)
+        else:
+            _until(ready, source, interval_ns)
+            looking.as_text(out, source)
+    return Exit.FINE
+
+
+def _until(ready: "Callable[[Window], bool]", source: "Source", interval_ns: int) -> None:
+    """Looks until there is something to see, or patience ends."""
+    deadline = time.monotonic() + DEMO_PATIENCE_S
+    while True:
+        source.advance()
+        if ready(source.window()) or time.monotonic() > deadline:
+            return
+        time.sleep(interval_ns / 1e9)
+
+
+def _flows(window: "Window") -> bool:
+    """Tokens come and rates can be told; or the engine is gone, and waiting is no use."""
+    now = window.now
+    if now.server is not None and now.server.state != "alive":
+        return True
+    generated = now.scheduler.generated_tokens_total if now.scheduler is not None else None
+    return (generated or 0) >= DEMO_TOKENS and window.span_ns >= DEMO_SECONDS * 1e9
+
+
+def _load(engine: "FoundEngine") -> tuple[int, int]:
+    """Requests in it, and how long ago it started: the youngest of equals."""
+    with contextlib.closing(target.brief_source(engine)) as source:
+        source.advance()
+        scheduler = source.window().now.scheduler
+    busy = (scheduler.running or 0) + (scheduler.waiting or 0) if scheduler is not None else 0
+    return busy, -engine.age_ns
+
+
+def _end(*_: object) -> None:
+    """SIGTERM ends the screen as a key would, so that the terminal and the demo are left in order."""
+    raise KeyboardInterrupt
