@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from textwrap import wrap as wrap_words
 from typing import NamedTuple, TypeAlias
 
@@ -46,7 +47,12 @@ def line(*pieces: Piece) -> Line:
 
 def cells(text: str) -> int:
     """Columns that the text takes in a terminal."""
-    if text.isascii() or _NARROW.fullmatch(text):
+    return len(text) if text.isascii() else _cells_beyond_ascii(text)
+
+
+@lru_cache(maxsize=8192)
+def _cells_beyond_ascii(text: str) -> int:
+    if _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
 
