@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .weights.gguf_file import GgufFile
 
 
+MOST_LAYERS = 10_000  # a damaged number must not make a list of billions of tensors
+
+
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """Stretches rotary positions beyond the length a model was trained for.
@@ -68,6 +71,8 @@ class ModelConfig:
         ):
             if getattr(self, name) < 1:
                 raise ModelError(f"the model says {name} = {getattr(self, name)}", "its configuration is damaged")
+        if self.layers > MOST_LAYERS:
+            raise ModelError(f"the model says layers = {self.layers:,}", "its configuration is damaged")
         if self.heads % self.kv_heads:
             raise ModelError(
                 f"{self.heads} attention heads cannot share {self.kv_heads} heads of keys and values equally",
