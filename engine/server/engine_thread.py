@@ -17,6 +17,7 @@ from functools import partial
 
 from ..engine import Engine, RequestOutput
 from ..errors import EngineError
+from ..hooks import EventKind
 from ..sampling_params import SamplingParams
 from ..state import Counter
 from .health import Health, Vitals, judge
@@ -173,6 +174,7 @@ class EngineThread:
         except Exception as error:  # whatever it is, clients and /health must learn of it
             log.exception("the engine died")
             vitals.failure = f"{type(error).__name__}: {error}"
+            engine.observer.event(EventKind.LOGGED, text=f"the engine's thread ended: {vitals.failure}")
             self._post(self.fail_all, f"the engine died: {vitals.failure}")
 
     def _obey_on_engine(self, wait_s: float) -> None:
