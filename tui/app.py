@@ -84,14 +84,14 @@ class App(TextualApp[None]):
             super().__init__()
             self.error = error
 
-    def __init__(self, source: Source, diagnose: Diagnose, interval_s: float = 0.25) -> None:
+    def __init__(self, source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None) -> None:
         super().__init__()
         self.register_theme(THEME)
         self.theme = THEME.name
         self.frame: Frame | None = None
         self.failure: InferdbgError | None = None
         self.current: type[View] = VIEWS[0]
-        feed = Feed(source, diagnose, round(interval_s * SECOND))
+        feed = Feed(source, diagnose, round(interval_s * SECOND), at_ns)
         self._subject = source.title
         self._feed = FeedThread(
             feed,
@@ -216,9 +216,10 @@ class App(TextualApp[None]):
         return ()
 
 
-def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25) -> None:
-    """Shows the source until the person leaves. Raises InferdbgError when it could not be read at all."""
-    app = App(source, diagnose, interval_s)
+def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None) -> None:
+    """Shows the source until the person leaves; ``at_ns``: paused there at first. Raises InferdbgError when it could
+    not be read at all."""
+    app = App(source, diagnose, interval_s, at_ns)
     app.run()
     if app.failure is not None:
         raise app.failure

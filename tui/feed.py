@@ -28,17 +28,19 @@ class Wish(NamedTuple):
 
 
 class Feed:
-    """Where in time the screen stands. Not for two threads at once.
+    """Where in time the screen stands. Not for two threads at once. ``at_ns``: the moment to begin with, held.
 
     ``_at_ns`` is the moment held, None while following the last one.
     """
 
-    def __init__(self, source: Source, diagnose: Diagnose, interval_ns: int = SECOND // 4) -> None:
+    def __init__(
+        self, source: Source, diagnose: Diagnose, interval_ns: int = SECOND // 4, at_ns: int | None = None
+    ) -> None:
         self._source = source
         self._diagnose = diagnose
         self._interval_ns = interval_ns
-        self._at_ns: int | None = None
-        self._playing = source.live
+        self._at_ns = at_ns
+        self._playing = source.live and at_ns is None
         self._seen: Window | None = None
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed: Snapshot | None = None

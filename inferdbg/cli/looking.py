@@ -23,11 +23,11 @@ RATES_S = 0.5
 
 
 def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
-    """Until the person leaves."""
+    """Until the person leaves; a moment that was asked for is held at first."""
     from inferdbg.diagnosis.diagnose import diagnose
     from inferdbg.tui.app import run
 
-    run(source, diagnose, interval_ns / 1e9)
+    run(source, diagnose, interval_ns / 1e9, at_ns)
 
 
 def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:
