@@ -12,18 +12,17 @@ from inferdbg.errors import Exit, InferdbgError
 if TYPE_CHECKING:
     from inferdbg.record.writer import RecordingWriter
 
+SHORTEST_INTERVAL_NS = 10_000_000
+
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
 
 def duration(value: str) -> int:
-    """A click type, by its name DURATION in the help: ``250ms``, ``6h`` as ns, more than none."""
+    """A click type, by its name DURATION in the help: ``250ms``, ``6h`` as ns."""
     try:
-        parsed = duration_ns(value)
+        return duration_ns(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if parsed <= 0:
-        raise click.BadParameter(f"{value!r} is no time at all")
-    return parsed
 
 
 def size(value: str) -> int:
@@ -53,8 +52,20 @@ def json_option(verb: Verb) -> Verb:
 
 def interval_option(verb: Verb) -> Verb:
     return click.option(
-        "--interval", "interval_ns", type=duration, default="250ms", show_default=True, help="Time between two looks."
+        "--interval",
+        "interval_ns",
+        type=duration,
+        callback=_long_enough,
+        default="250ms",
+        show_default=True,
+        help="Time between two looks.",
     )(verb)
+
+
+def _long_enough(context: click.Context, option: click.Parameter, value: int) -> int:
+    if value < SHORTEST_INTERVAL_NS:
+        raise click.BadParameter("at least 10ms, or looking would take more than it shows")
+    return value
 
 
 def look_options(verb: Verb) -> Verb:

@@ -102,3 +102,8 @@ def test_what_a_verb_returns_is_the_exit_code() -> None:
         return Exit.FINDINGS
 
     assert main(["finds"], Verbs(commands={"finds": finds})) == Exit.FINDINGS
+
+
+def test_an_interval_that_would_only_burn_the_processor_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "1", "--interval", "1ms"]) == Exit.USAGE
+    assert "at least 10ms" in capsys.readouterr().err

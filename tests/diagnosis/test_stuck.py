@@ -78,6 +78,16 @@ def test_a_stall_outside_kernels_is_named_by_its_phase() -> None:
     assert found.summary == "step 312 has not moved for 3 s: schedule"
 
 
+def test_a_stall_shows_the_last_log_line_and_the_change_that_is_half_done() -> None:
+    now = with_events(
+        in_kernel(calm()[-1], for_ns=3 * SECOND, phase="commit", launched=100), (3 * SECOND, "logged", "thread ended")
+    )
+    found = only([with_section(now, "pulse", intent=Intent("free", block=17))], "step_stalled")
+    said = [evidence.text for evidence in found.evidence]
+    assert "half done: free of block 17" in said
+    assert "3 s ago: thread ended" in said
+
+
 def test_a_long_step_whose_kernels_go_on_is_not_stuck() -> None:
     first = in_kernel(calm()[-1], for_ns=3 * SECOND)
     moved = with_section(later(first, 200 * MS), "pulse", kernels_launched=140, kernels_completed=139)

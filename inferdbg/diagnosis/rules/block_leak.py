@@ -39,7 +39,7 @@ def check(window: Window) -> Iterator[Finding]:
         yield _doomed(kvcache, requests, counted - held)
         return
     owners = sorted({request_named(window, owner) for owner in _owners(kvcache, leaked)})
-    old = len(window.snapshots) > 1 and _all_older(kvcache, leaked, window.snapshots[-2].mono_ns)
+    old = len(window.snapshots) > 1 and _any_older(kvcache, leaked, window.snapshots[-2].mono_ns)
     share = text.percent(len(leaked) / kvcache.num_blocks)
     yield Finding(
         cause="block_leak",
@@ -83,10 +83,10 @@ def _owners(kvcache: KVCache, blocks: list[int]) -> set[int]:
     return {column[block] for block in blocks} if len(column) == kvcache.num_blocks else set()
 
 
-def _all_older(kvcache: KVCache, blocks: list[int], horizon_ns: int) -> bool:
-    """None of them was touched since the look before: no read of a moving pool has made them up."""
+def _any_older(kvcache: KVCache, blocks: list[int], horizon_ns: int) -> bool:
+    """Some were not touched since the look before: no read of a moving pool has made these up."""
     column = memoryview(kvcache.last_used or b"").cast("Q")
-    return len(column) == kvcache.num_blocks and all(column[block] < horizon_ns for block in blocks)
+    return len(column) == kvcache.num_blocks and any(column[block] < horizon_ns for block in blocks)
 
 
 def _oldest_use(kvcache: KVCache, blocks: list[int]) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Confidence, Evidence, Finding
-from inferdbg.diagnosis.lately import in_kernel, normal_step_ns, patience_ns, place_of
+from inferdbg.diagnosis.lately import events_of, in_kernel, normal_step_ns, patience_ns, place_of
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
@@ -84,6 +84,11 @@ def _evidence(window: Window, pulse: Pulse, silent_ns: int) -> Iterator[Evidence
     normal_ns = normal_step_ns(window)
     if normal_ns is not None:
         yield Evidence("steps", f"a normal step takes {text.duration(normal_ns)} (median)")
+    if pulse.intent is not None:
+        block = "" if pulse.intent.block is None else f" of block {pulse.intent.block}"
+        yield Evidence("pulse.intent", f"half done: {pulse.intent.operation}{block}")
+    for event in events_of(window, "logged")[-1:]:
+        yield Evidence(f"events.{event.seq}", f"{text.duration(window.now.mono_ns - event.mono_ns)} ago: {event.text}")
     for process in window.now.processes.items if window.now.processes is not None else ():
         if process.state is not None:
             yield Evidence("processes.state", f"process {process.pid} ({process.name}) is in state {process.state}")
