@@ -1,5 +1,6 @@
 """From the columns over the block pool to the section ``kvcache``, without a Python loop over blocks."""
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
 from ..engine.state import PoolWord
 from .engine_columns import Columns, items
 
+_BLOCK = struct.Struct("=i")
 _IS_MORE_THAN_ONE = bytes([0, 0] + [1] * 254)
 _IS_NOT_ZERO = bytes([0] + [1] * 255)
 
@@ -26,20 +28,20 @@ def kvcache(columns: Columns, block_size: int | None, tables: Iterable[Table], o
     if not state or not block_size or not 0 < block_size < 1 << 16:
         return None
     pool = items(columns, "pool", "q")
-    counts = pool if len(pool) >= len(PoolWord) else None
+    if len(pool) < len(PoolWord):
+        pool = [state.count(FREE), state.count(CACHED), state.count(USED), -1, -1]
     refcount = columns.get("blocks.refcount")
     unfilled = unfilled_blocks(state, columns.get("blocks.hash"), block_size, tables)
-    used = state.count(USED)
-    first_free = counts[PoolWord.FIRST_FREE] if counts else -1
+    first_free = pool[PoolWord.FIRST_FREE]
     return KVCache(
         origin=origin,
         num_blocks=len(state),
         block_size=block_size,
-        free_blocks=counts[PoolWord.FREE] if counts else state.count(FREE),
-        cached_blocks=counts[PoolWord.CACHED] if counts else state.count(CACHED),
-        used_blocks=counts[PoolWord.USED] if counts else used,
+        free_blocks=pool[PoolWord.FREE],
+        cached_blocks=pool[PoolWord.CACHED],
+        used_blocks=pool[PoolWord.USED],
         shared_blocks=more_than_one(refcount) if refcount is not None else None,
-        tokens=used * block_size - sum(block_size - tokens for tokens in unfilled.values()),
+        tokens=pool[PoolWord.USED] * block_size - sum(block_size - tokens for tokens in unfilled.values()),
         first_free=first_free if first_free >= 0 else None,
         state=state,
         refcount=refcount,
@@ -55,10 +57,9 @@ def unfilled_blocks(state: bytes, hashes: bytes | None, block_size: int, tables:
     """Tokens in the used blocks that are not full: the ends of the tables. Blocks with a hash are full."""
     found: dict[int, int] = {}
     hashed = memoryview(hashes).cast("Q") if hashes is not None else None
-    for table in tables:
-        full = table.computed_tokens // block_size
-        tokens = table.computed_tokens % block_size
-        for block in memoryview(table.blocks[4 * full :]).cast("i").tolist():
+    for blocks, computed in tables:
+        tokens = computed % block_size
+        for (block,) in _BLOCK.iter_unpack(blocks[4 * (computed // block_size) :]):
             if 0 <= block < len(state) and state[block] == USED and not (hashed is not None and hashed[block]):
                 found[block] = max(tokens, found.get(block, 0))
             tokens = 0
@@ -84,10 +85,9 @@ def _when_not_free(value: int) -> bytes:
 
 
 def more_than_one(refcount: bytes) -> int:
-    """How many of these u16 are above 1."""
-    count = len(refcount) // 2
+    """How many of these u16 are above 1: one bit each, so that it takes the same time whatever they are."""
+    above = int.from_bytes(refcount[0::2].translate(_IS_MORE_THAN_ONE), "little")
     high = refcount[1::2]
-    if high.count(0) == count:  # then each adds a zero, and what is left are the low bytes
-        return 2 * count - refcount.count(0) - refcount.count(1)
-    low_bits = int.from_bytes(refcount[0::2].translate(_IS_MORE_THAN_ONE), "little")
-    return (low_bits | int.from_bytes(high.translate(_IS_NOT_ZERO), "little")).bit_count()
+    if high != bytes(len(high)):
+        above |= int.from_bytes(high.translate(_IS_NOT_ZERO), "little")
+    return above.bit_count()

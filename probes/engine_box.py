@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Struct
 
-from inferdbg.blackbox.layout import Layout
-from inferdbg.blackbox.reader import Box, Moment, Part
+from inferdbg.blackbox.layout import MAX_BOX_BYTES, Layout
+from inferdbg.blackbox.reader import Box, Moment
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.server import ServerState
@@ -56,23 +56,15 @@ class EngineBox:
         left = box.requests_left()
         state: ServerState = "stopped cleanly" if left is not None else "alive" if box.alive() else "dead"
         messages = self._read_facts(box)
-        held: list[tuple[int, int, int]] = []
-
-        def tables(columns: dict[str, bytes]) -> list[Part]:
-            held[:] = self._held_rows(columns, box.layout)
-            width = self._static.facts.blocks_per_row or 0
-            return [("tables", row * width, blocks) for _, row, blocks in held]
-
-        moment = box.read(self._names, tables)
+        moment = box.read(self._names)
         if moment.torn:
             messages.append("the engine changed its tables under every try to read them: numbers may not fit together")
         seen_ns = now_ns if state == "alive" else self._last_sign(moment, now_ns)
         origin = Origin(probe=self.name, mono_ns=seen_ns)
-        by_slot = {slot: part for (slot, _, _), part in zip(held, moment.parts, strict=True)}
         pid = box.holder() or box.layout.pid
         sections: dict[str, Struct] = {
             "server": server(self._static, origin, pid=pid, state=state, path=self._path),
-            **parse(moment, self._static, by_slot, origin),
+            **parse(moment, self._static, origin),
             **self._read_rings(box, origin),
         }
         return Reading(
@@ -98,13 +90,6 @@ class EngineBox:
                 self._static = StaticFacts(notes=(f"what the box says about model and limits makes no sense: {error}",))
         return list(self._static.notes)
 
-    def _held_rows(self, columns: dict[str, bytes], layout: Layout) -> list[tuple[int, int, int]]:
-        width = self._static.facts.blocks_per_row or 0
-        place = layout.columns.get("tables")
-        if width <= 0 or place is None or place.typecode != "i":
-            return []
-        return engine_columns.held_rows(columns, place.length // width, width)
-
     def _read_rings(self, box: Box, origin: Origin) -> dict[str, Struct]:
         first = self._last_step is None
         limit = self._history if first else 1 << 30
@@ -123,11 +108,12 @@ class EngineBox:
         return min(words[0], now_ns) if words else now_ns
 
 
-def parse(moment: Moment, static: StaticFacts, tables: dict[int, bytes], origin: Origin) -> dict[str, Struct]:
-    """Columns of one moment as sections; what the box lacks is left out. ``tables``: block tables by slot."""
+def parse(moment: Moment, static: StaticFacts, origin: Origin) -> dict[str, Struct]:
+    """Columns of one moment as sections; what the box lacks is left out."""
     columns = moment.columns
     names = static.facts.kernels
     intent = engine_columns.intent(*moment.change) if moment.change is not None else None
+    tables = engine_columns.block_tables(columns, static.facts.blocks_per_row)
     computed = engine_columns.items(columns, "requests.computed_tokens", "I")
     held = (Table(blocks, computed[slot]) for slot, blocks in tables.items() if slot < len(computed))
     found: dict[str, Struct | None] = {
@@ -150,6 +136,7 @@ def readable_columns(layout: Layout) -> list[str]:
         **{f"blocks.{name}": (code, range(blocks, blocks + 1)) for name, code in BLOCK_COLUMNS.items()},
     }
     if slots <= MAX_SLOTS:
+        wanted["tables"] = ("i", range(MAX_BOX_BYTES))
         wanted |= {f"requests.{name}": (code, range(slots, slots + 1)) for name, code in REQUEST_COLUMNS.items()}
         wanted["requests.id"] = ("B", range(slots * REQUEST_ID_BYTES, slots * REQUEST_ID_BYTES + 1))
     wanted.pop("blocks.previous_free")

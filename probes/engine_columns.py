@@ -109,17 +109,21 @@ def kernels(columns: Columns, names: Sequence[str], origin: Origin) -> Kernels |
     return Kernels(origin=origin, items=tuple(Kernel(*row) for row in rows)) if names else None
 
 
-def held_rows(columns: Columns, rows: int, blocks_per_row: int) -> list[tuple[int, int, int]]:
-    """Slot, row and blocks of the requests that hold blocks; no row twice."""
-    found: list[tuple[int, int, int]] = []
+def block_tables(columns: Columns, blocks_per_row: int | None) -> dict[int, bytes]:
+    """Block tables (int32) by slot, of the requests that hold blocks. No row counts twice."""
+    tables = columns.get("tables")
+    if tables is None or not blocks_per_row or blocks_per_row < 0:
+        return {}
+    width = 4 * blocks_per_row
+    rows = len(tables) // width
+    found: dict[int, bytes] = {}
     taken: set[int] = set()
     stages = columns.get("requests.stage", b"")
-    for slot, (stage, row, blocks) in enumerate(
-        zip(stages, items(columns, "requests.row", "i"), items(columns, "requests.blocks", "i"), strict=False)
-    ):
+    held = zip(stages, items(columns, "requests.row", "i"), items(columns, "requests.blocks", "i"), strict=False)
+    for slot, (stage, row, blocks) in enumerate(held):
         if stage and 0 <= row < rows and 0 < blocks <= blocks_per_row and row not in taken:
             taken.add(row)
-            found.append((slot, row, blocks))
+            found[slot] = tables[row * width : row * width + 4 * blocks]
     return found
 
 

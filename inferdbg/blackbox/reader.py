@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -45,10 +45,6 @@ _THREE_WORDS = struct.Struct("=3Q")
 _STATIC_WORDS = struct.Struct("=5Q")
 
 
-Part = tuple[str, int, int]
-"""Name of a column, first item and number of items."""
-
-
 class Change(NamedTuple):
     """A change that was half done: see writer.BlackBox. Codes as the engine wrote them."""
 
@@ -58,11 +54,10 @@ class Change(NamedTuple):
 
 
 class Moment(Struct, frozen=True):
-    """Columns, and parts of columns, that belong together: but for what ``change`` names, they agree. ``torn``: they
+    """Columns that belong together: but for what ``change`` names, they agree. ``torn``: they
     changed under every try, so they may disagree anywhere."""
 
     columns: dict[str, bytes]
-    parts: list[bytes]
     generation: int
     change: Change | None
     torn: bool
@@ -117,6 +112,7 @@ class Box:
         self.path = path
         self.layout = layout
         self._descriptor = descriptor
+        self._of_this_boot = layout.boot == boot_id()
 
     @classmethod
     def open(cls, path: str) -> "Box":
@@ -149,7 +145,7 @@ class Box:
 
     def alive(self) -> bool:
         """Its engine still holds the lock. Says nothing about whether it makes progress."""
-        return self.layout.boot == boot_id() and _lock(self._descriptor)[0] != fcntl.F_UNLCK
+        return self._of_this_boot and _lock(self._descriptor)[0] != fcntl.F_UNLCK
 
     def holder(self) -> int | None:
         """The engine's pid as we see it; None when it is dead or in a PID namespace that we cannot look into."""
@@ -174,30 +170,19 @@ class Box:
                 return encoded
         return None
 
-    def read(self, names: Iterable[str], parts: Callable[[dict[str, bytes]], Iterable[Part]] | None = None) -> Moment:
-        """The columns of these names, of one moment; names that the box does not have are left out. ``parts`` says
-        which parts of further columns are wanted, when it has seen these."""
+    def read(self, names: Iterable[str]) -> Moment:
+        """The columns of these names, of one moment; names that the box does not have are left out."""
         places = [(name, place) for name in names if (place := self.layout.columns.get(name)) is not None]
         before = self._settle()
         for attempt in range(TRIES):
             columns = {name: self._pread(place.size, place.offset) for name, place in places}
-            pieces = [self.part(*part) for part in parts(columns)] if parts is not None else []
             after = self._words(_INTENT, INTENT_OFFSET)
             torn = after[0] != before[0]
             if not torn or attempt == TRIES - 1:
                 break
             before = self._settle()
         changing = before[0] % 2 == 1 and not torn
-        return Moment(columns, pieces, after[0], Change(*after[1:]) if changing else None, torn)
-
-    def part(self, name: str, first: int, count: int) -> bytes:
-        """``count`` items of a column from ``first`` on; fewer where the column ends, none where there is no column."""
-        place = self.layout.columns.get(name)
-        if place is None:
-            return b""
-        width = SIZES[place.typecode]
-        first = min(max(first, 0), place.length)
-        return self._pread(min(max(count, 0), place.length - first) * width, place.offset + first * width)
+        return Moment(columns, after[0], Change(*after[1:]) if changing else None, torn)
 
     def steps(self, after: int | None, limit: int) -> StepsRead:
         """Steps that finished after the one with ordinal ``after`` (None: the first look, when nothing counts as

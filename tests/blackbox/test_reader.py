@@ -44,8 +44,8 @@ def everything(path: str) -> None:
         box.holder()
         box.requests_left()
         box.facts()
-        moment = box.read(["pulse", "tables"], lambda columns: [("tables", -5, 1 << 60), ("tables", 1 << 62, 3)])
-        assert sum(map(len, [*moment.columns.values(), *moment.parts])) < 10_000
+        moment = box.read(["pulse", "tables"])
+        assert sum(map(len, moment.columns.values())) < 10_000
         for last in (None, 0, 5, 1 << 70):
             steps, events = box.steps(last, 1000), box.events(last, 1000)
             assert len(steps.finished) <= 64
@@ -177,15 +177,22 @@ def test_an_odd_generation_names_the_change_that_was_half_done(tmp_path: Path) -
     reader.close()
 
 
+class Restless(Box):
+    """A box whose engine makes a change between any two reads of it."""
+
+    engine: BlackBox
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        self.engine.intent[0] += 2
+        return super()._pread(size, offset)
+
+
 def test_columns_that_change_under_every_try_are_torn(tmp_path: Path) -> None:
     box = BlackBox.create(str(tmp_path), [("pulse", "Q", 8)])
-    reader = Box.open(box.path)
-
-    def change_meanwhile(columns: dict[str, bytes]) -> list[tuple[str, int, int]]:
-        box.intent[0] += 2
-        return []
-
-    moment = reader.read(["pulse"], change_meanwhile)
+    reader = Restless.open(box.path)
+    assert isinstance(reader, Restless)
+    reader.engine = box
+    moment = reader.read(["pulse"])
     assert moment.torn
     assert moment.change is None
     reader.close()

@@ -5,7 +5,7 @@ from msgspec import Struct
 from inferdbg.facts.provenance import Origin
 
 
-class Event(Struct, frozen=True, omit_defaults=True):
+class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     """``kind``: rejected, scheduled, first token, preempted, evicted, copied on write, finished, aborted, failed,
     fault, logged. ``request``: number of whom it befell; ``other``: number of whom it was done for;
     ``block`` and ``tokens``: what it was about; ``text``: the reason or the log line."""
@@ -21,7 +21,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class Events(Struct, frozen=True, omit_defaults=True):
+class Events(Struct, frozen=True, gc=False, omit_defaults=True):
     origin: Origin
     items: tuple[Event, ...] = ()
     dropped: int = 0

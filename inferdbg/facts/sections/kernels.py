@@ -5,7 +5,7 @@ from msgspec import Struct
 from inferdbg.facts.provenance import Origin
 
 
-class Kernel(Struct, frozen=True, omit_defaults=True):
+class Kernel(Struct, frozen=True, gc=False, omit_defaults=True):
     """Cumulative. ``busy_ns`` is measured; ``flops`` and ``moved_bytes`` are modelled from the batch and the model."""
 
     name: str
@@ -15,6 +15,6 @@ class Kernel(Struct, frozen=True, omit_defaults=True):
     moved_bytes: int | None = None
 
 
-class Kernels(Struct, frozen=True, omit_defaults=True):
+class Kernels(Struct, frozen=True, gc=False, omit_defaults=True):
     origin: Origin
     items: tuple[Kernel, ...] = ()

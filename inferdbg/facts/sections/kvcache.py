@@ -8,7 +8,7 @@ FREE, CACHED, USED = 0, 1, 2
 """Values of the column ``state``. CACHED: no request holds it, its content can be reused, it may be evicted."""
 
 
-class KVCache(Struct, frozen=True, omit_defaults=True):
+class KVCache(Struct, frozen=True, gc=False, omit_defaults=True):
     """A hundred thousand blocks cost 2 ms as columns and 60 ms as objects: hence bytes, little-endian, an item a block:
 
         state      u8   FREE, CACHED or USED

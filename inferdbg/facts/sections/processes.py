@@ -5,7 +5,7 @@ from msgspec import Struct
 from inferdbg.facts.provenance import Origin
 
 
-class Process(Struct, frozen=True, omit_defaults=True):
+class Process(Struct, frozen=True, gc=False, omit_defaults=True):
     """``state`` is the letter of /proc/PID/stat (R, S, D, T, Z); ``cpu_ns`` is user + system since its start."""
 
     pid: int
@@ -19,7 +19,7 @@ class Process(Struct, frozen=True, omit_defaults=True):
     open_files_limit: int | None = None
 
 
-class Processes(Struct, frozen=True, omit_defaults=True):
+class Processes(Struct, frozen=True, gc=False, omit_defaults=True):
     """``cpus``: processors the target may use; ``memory_bytes``: of the machine."""
 
     origin: Origin

@@ -10,7 +10,7 @@ Phase = Literal["starting", "idle", "schedule", "prepare", "forward", "sample", 
 """``schedule``: choosing what runs. ``prepare``: building inputs. ``commit``: storing tokens, freeing, answering."""
 
 
-class Intent(Struct, frozen=True, omit_defaults=True):
+class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
     """The change of pool and tables that was half done when we looked: everything else is consistent.
     ``block`` is the block being changed (None: none yet), ``request`` the number of the request it is for."""
 
@@ -19,7 +19,7 @@ class Intent(Struct, frozen=True, omit_defaults=True):
     request: int | None = None
 
 
-class Pulse(Struct, frozen=True, omit_defaults=True):
+class Pulse(Struct, frozen=True, gc=False, omit_defaults=True):
     """Times are CLOCK_MONOTONIC ns. ``kernels_launched`` and ``kernels_completed`` count since the start: when the
     first is ahead, ``kernel`` is still running (or stuck)."""
 

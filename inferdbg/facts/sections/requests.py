@@ -12,7 +12,7 @@ WaitReason = Literal["blocks", "behind", "max running", "token budget"]
 ``max running``: as many requests run as may. ``token budget``: the step had no tokens left for it."""
 
 
-class Wait(Struct, frozen=True, omit_defaults=True):
+class Wait(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a request waits, with the numbers: ``blocks``: needs/available blocks; ``max running``: running/limit;
     ``token budget``: needs/left; ``behind``: the number of the request before it."""
 
@@ -22,7 +22,7 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     behind: int | None = None
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class Request(Struct, frozen=True, omit_defaults=True, gc=False):
     """``number`` counts requests since the engine's start and is never used twice; ``id`` is the client's name for it.
     ``computed_tokens``: tokens whose KV is in the cache. ``blocks``: its block table, block numbers in order of the
     sequence as little-endian int32. Times are CLOCK_MONOTONIC ns, None until they happened."""
@@ -54,7 +54,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
         return memoryview(self.blocks).cast("i")
 
 
-class Requests(Struct, frozen=True, omit_defaults=True):
+class Requests(Struct, frozen=True, gc=False, omit_defaults=True):
     """``items`` in order of arrival."""
 
     origin: Origin

@@ -6,7 +6,7 @@ from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 
 
-class Scheduler(Struct, frozen=True, omit_defaults=True):
+class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
     ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
     ``prefix_*_total`` are tokens looked up and found in the prefix cache."""

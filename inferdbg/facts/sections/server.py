@@ -9,7 +9,7 @@ from inferdbg.facts.provenance import Origin
 ServerState = Literal["alive", "dead", "stopped cleanly"]
 
 
-class ModelFacts(Struct, frozen=True, omit_defaults=True):
+class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True):
     """Shape of the model; what the arithmetic of memory and FLOPs needs. Bytes are as held in memory."""
 
     name: str
@@ -28,7 +28,7 @@ class ModelFacts(Struct, frozen=True, omit_defaults=True):
     kv_bytes_per_token: int | None = None
 
 
-class EngineConfig(Struct, frozen=True, omit_defaults=True):
+class EngineConfig(Struct, frozen=True, gc=False, omit_defaults=True):
     """The limits that scheduling works under. ``token_budget``: most tokens of one step; ``max_running``: most
     requests of one step; ``max_model_len``: longest sequence in tokens."""
 
@@ -43,7 +43,7 @@ class EngineConfig(Struct, frozen=True, omit_defaults=True):
     backend: str | None = None
 
 
-class Server(Struct, frozen=True, omit_defaults=True):
+class Server(Struct, frozen=True, gc=False, omit_defaults=True):
     origin: Origin
     engine: str
     version: str | None = None

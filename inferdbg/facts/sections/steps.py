@@ -9,7 +9,7 @@ from inferdbg.facts.provenance import Origin
 WorkKind = Literal["prefill", "decode"]
 
 
-class Work(Struct, frozen=True, array_like=True):
+class Work(Struct, frozen=True, array_like=True, gc=False):
     """One request's share of a step: ``tokens`` computed for it, on top of ``context`` tokens already in its cache."""
 
     request: int
@@ -18,7 +18,7 @@ class Work(Struct, frozen=True, array_like=True):
     context: int
 
 
-class Step(Struct, frozen=True, omit_defaults=True):
+class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     """Durations in ns; ``idle_ns`` is the gap between the end of the step before and ``start_ns``.
     ``work`` may have been overwritten in the ring before we read it: then it is empty and ``work_lost`` is true."""
 
@@ -43,7 +43,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
         return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns + self.commit_ns
 
 
-class Steps(Struct, frozen=True, omit_defaults=True):
+class Steps(Struct, frozen=True, gc=False, omit_defaults=True):
     """Steps finished since the previous Snapshot, oldest first; ``dropped`` were overwritten before we looked.
     ``running``: the one that was planned and is not over (what a hung engine was working on); its times are not known
     yet, ``start_ns`` is when its plan was made."""
