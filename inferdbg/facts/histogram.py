@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Histogram(Struct, frozen=True):
+class Histogram(Struct, frozen=True, gc=False):
     """Counts since the server's start. ``bounds[i]`` is the upper edge (inclusive, ns) of ``counts[i]``;
     ``counts`` has one entry more than ``bounds``, for what lies above the last edge. ``sum_ns`` is the total."""
 

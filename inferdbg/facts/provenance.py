@@ -12,7 +12,7 @@ ProbeStatus = Literal["ok", "absent", "denied", "stale", "failed", "not answerin
 """``absent``: not on this machine. ``torn``: it changed under every try to read it."""
 
 
-class Origin(Struct, frozen=True, omit_defaults=True):
+class Origin(Struct, frozen=True, gc=False, omit_defaults=True):
     """Who filled a section, how, and when it was true (``mono_ns``, CLOCK_MONOTONIC of the target's host)."""
 
     probe: str
@@ -20,7 +20,7 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     provenance: Provenance = "measured"
 
 
-class ProbeReport(Struct, frozen=True, omit_defaults=True):
+class ProbeReport(Struct, frozen=True, gc=False, omit_defaults=True):
     """How one probe fared in one round.
 
     ``cost_ns`` is what the read took us; ``answered_ns`` is the mono_ns of its last good answer (None: never);

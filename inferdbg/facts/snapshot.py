@@ -17,7 +17,7 @@ from inferdbg.facts.sections.server import Server
 from inferdbg.facts.sections.steps import Steps
 
 
-class Target(Struct, frozen=True, omit_defaults=True):
+class Target(Struct, frozen=True, gc=False, omit_defaults=True):
     """What we look at. ``name`` is what a person would call it: ``pid 58``, ``run.idbg``."""
 
     kind: Literal["process", "box", "recording"]
@@ -26,7 +26,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
     path: str | None = None
 
 
-class Snapshot(Struct, frozen=True, omit_defaults=True):
+class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     """One optional field a section; None where no probe could fill it (its ProbeReport says why).
 
     ``wall_ns`` is for people, ``mono_ns`` (CLOCK_MONOTONIC of the target's host) for subtraction.
