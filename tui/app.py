@@ -18,7 +18,6 @@ from inferdbg.facts.window import SECOND
 from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line
 from .feed import Diagnose, Feed, FeedThread, Wish
 from .frame import Frame
-from .help import Help
 from .ink import Line, dim, line
 from .lineview import LineView
 from .theme import THEME
@@ -55,7 +54,7 @@ class App(TextualApp[None]):
         bound("time.step-back", "left_square_bracket", "step(-1)", "snapshot", "The snapshot before", shown="[ ]"),
         bound("time.step", "right_square_bracket", "step(1)", "the next snapshot"),
         bound("time.first", "home", "first", "the beginning", "The first moment that can be shown"),
-        bound("time.last", "end", "last", "live", "The last moment; a live target is followed again", shown="end"),
+        bound("time.last", "end", "last", "newest", "The last moment; a live target is followed again", shown="end"),
         *(
             bound(f"view.{view.view_name()}", str(index + 1), f"view({index})", view.title, view.about)
             for index, view in enumerate(VIEWS)
@@ -91,6 +90,7 @@ class App(TextualApp[None]):
         self.frame: Frame | None = None
         self.failure: InferdbgError | None = None
         self.current: type[View] = VIEWS[0]
+        self._built = False
         feed = Feed(source, diagnose, round(interval_s * SECOND), at_ns)
         self._subject = source.title
         self._feed = FeedThread(
@@ -107,10 +107,15 @@ class App(TextualApp[None]):
         yield LineView(id="timeline")
         yield LineView(id="keys")
 
+    def on_load(self) -> None:
+        self._feed.start()  # the first Snapshot is read while the screen is being built
+
     def on_mount(self) -> None:
-        self._feed.start()
+        self._built = True
         self._draw_edges()
         self.view.focus()
+        if self.frame is not None:
+            self.view.show(self.frame)
 
     def on_unmount(self) -> None:
         self._feed.stop()
@@ -120,8 +125,9 @@ class App(TextualApp[None]):
 
     def on_app_arrived(self, message: Arrived) -> None:
         self.frame = message.frame
-        self.view.show(message.frame)
-        self._draw_edges()
+        if self._built:
+            self.view.show(message.frame)
+            self._draw_edges()
 
     def on_app_ended(self, message: Ended) -> None:
         if not isinstance(message.error, InferdbgError):
@@ -204,11 +210,13 @@ class App(TextualApp[None]):
 
     def action_find(self) -> None:
         if self.current.finds:
-            from .prompt import Prompt  # a text field, which most never open
+            from .prompt import Prompt  # as is this, with its text field
 
             self.push_screen(Prompt(self.view))
 
     def action_help(self) -> None:
+        from .help import Help  # what most never open is not loaded
+
         self.push_screen(Help(self.current, VIEWS, self.BINDINGS))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[object]:  # type: ignore[override]

@@ -66,11 +66,12 @@ class Help(ModalScreen[None]):
 
 
 def _section(title: str, about: str, bindings: Iterable[BindingType], width: int) -> list[Line]:
-    lines: list[Line] = [line(Span(title, "value"), dim(f"  {about}"))]
+    lines: list[Line] = [line(Span(title, "value")), *paragraph(about, width, "dim")]
     for binding in bindings:
         if isinstance(binding, Binding):
             keys = " ".join(_shown(key) for key in binding.key.split(","))
-            said = paragraph(binding.tooltip or binding.description, width - 20) or [NOTHING]
+            words = binding.tooltip or binding.description
+            said = paragraph(words[0].upper() + words[1:], width - 20)
             lines.append(line(Span(fit_text(keys, 18, right=True), "key"), "  ", said[0]))
             lines += [line(" " * 20, more) for more in said[1:]]
     return lines

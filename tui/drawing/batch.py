@@ -4,7 +4,7 @@ from inferdbg import text
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
-from ..ink import Line, Piece, Span, dim, flow, line, stacked_bar, value, width_of
+from ..ink import Line, Piece, Span, dim, fit_text, flow, line, stacked_bar, value, width_of
 from .marks import mark, missing
 from .names import Names
 from .pulse import usual_step_ns
@@ -68,6 +68,26 @@ def time_lines(window: Window, step: Step, width: int) -> list[Line]:
     if usual is not None:
         parts.append(line(dim("usually "), text.duration(usual)))
     return flow(parts, width, " · ")
+
+
+def bar_widths(width: int) -> tuple[int, int]:
+    """Columns of the bar of tokens and of the bar of time, when a step has ``width`` columns for both and words."""
+    room = max(16, width - 9 - 12 - 8)
+    return room * 3 // 5, room - room * 3 // 5
+
+
+def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> list[Piece]:
+    """One step in one line: number, tokens against the budget, time by phase. ``longest_ns`` fills the bar of time."""
+    tokens, times = bar_widths(width)
+    used = f"{text.count(step.prefill_tokens + step.decode_tokens)}/{text.count(step.budget)}"
+    return [
+        Span(fit_text(text.count(step.step), 8), ink),
+        dim("▕"),
+        budget_bar(step, tokens),
+        dim(f"▏{fit_text(used, 10)}▕"),
+        time_bar(step, longest_ns, times),
+        dim(f"▏{fit_text(text.duration(step.total_ns), 6, right=True)}"),
+    ]
 
 
 def _shares(step: Step, names: Names) -> list[Piece]:

@@ -21,8 +21,8 @@ def column(cache: KVCache, name: str, block: int) -> int | None:
     return found
 
 
-def block_lines(snapshot: Snapshot, block: int, width: int) -> list[Line]:
-    """The panel of a block; ``snapshot.kvcache`` is there and has the block."""
+def block_lines(snapshot: Snapshot, block: int, width: int, rows: int) -> list[Line]:
+    """The panel of a block in about ``rows`` lines; ``snapshot.kvcache`` is there and has the block."""
     cache = snapshot.kvcache
     if cache is None:
         return []
@@ -37,7 +37,7 @@ def block_lines(snapshot: Snapshot, block: int, width: int) -> list[Line]:
     return [
         *labelled("state", flow(facts, width - 9, " · "), 9),
         *labelled("owner", flow(_owner(owner, state, names, held), width - 9, " · "), 9),
-        *labelled("holds", _tokens(snapshot, cache, held, filled, width - 9), 9),
+        *labelled("holds", _tokens(snapshot, cache, held, filled, width - 9)[: max(1, rows - 4)], 9),
         *labelled("hash", flow(_identity(snapshot, cache, block), width - 9, " · "), 9),
         *labelled("evicted", [(Span(eviction(cache, block)),)], 9),
     ]
@@ -71,13 +71,13 @@ def _tokens(
     if not held:
         return [(dim("in no request's table"),)]
     parts: list[Piece] = []
-    for request, place in held[:4]:
+    for request, place in held[:12]:
         first = place * cache.block_size
         last = first + (filled if filled else cache.block_size) - 1
         parts.append(line(dim("tokens "), f"{first}–{last}", dim(" of "), name(request)))
-    if len(held) > 4:
-        parts.append(dim(f"and in {len(held) - 4} more"))
-    return flow(parts, width, " · ")[:2]
+    if len(held) > 12:
+        parts.append(dim(f"and in {len(held) - 12} more"))
+    return flow(parts, width, " · ")
 
 
 def _identity(snapshot: Snapshot, cache: KVCache, block: int) -> list[Piece]:

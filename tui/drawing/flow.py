@@ -56,7 +56,7 @@ def latency_lines(window: Window, width: int) -> list[Line]:
 def _latency(label: str, histogram: Buckets, window: Window, found: Span) -> Line:
     half, most = (window.percentile(histogram, q, MINUTE) for q in (0.5, 0.95))
     if half is None:
-        return line(dim(f"{label} "), dim("nothing finished" if label == "ITL" else "no first token"))
+        return line(dim(f"{label} "), dim("no token yet"))
     return line(
         dim(f"{label} p50 "),
         value(fit_text(text.duration(half), 6)),

@@ -4,7 +4,7 @@ from inferdbg import text
 from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.snapshot import Snapshot
 
-from ..ink import Line, Span, flow
+from ..ink import Line, Span, paragraph
 
 SECOND = 1_000_000_000
 STALE_NS = 2 * SECOND
@@ -36,12 +36,10 @@ def missing(snapshot: Snapshot, section: str, width: int, what: str) -> list[Lin
     """Why the section is not there and what to type to see it."""
     reports = reports_of(snapshot, section)
     if not reports:
-        return flow([Span(f"not seen: no probe here reads {what}", "unseen")], width)
+        return [*paragraph(f"not seen: no probe here reads {what}", width, "unseen")]
     report = reports[0]
     probe, message, hint = (text.safe(part) for part in (report.probe, report.message, report.hint))
     if report.status == "ok":
-        return flow([Span(f"not seen: {probe} answered, but without {what}", "unseen")], width)
-    parts = [Span(f"not seen: {probe} {report.status}{': ' if message else ''}{message}", "unseen")]
-    if hint:
-        parts.append(Span(hint, "accent"))
-    return flow(parts, width)
+        return [*paragraph(f"not seen: {probe} answered, but without {what}", width, "unseen")]
+    said = f"not seen: {probe} {report.status}{': ' if message else ''}{message}"
+    return [*paragraph(said, width, "unseen"), *paragraph(hint, width, "accent")]

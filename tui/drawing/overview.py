@@ -6,8 +6,8 @@ from typing import NamedTuple
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.window import Window
 
-from ..ink import NOTHING, Line, beside, labelled
-from .batch import batch_lines
+from ..ink import NOTHING, Line, Span, beside, flow, labelled, line
+from .batch import batch_lines, step_pieces
 from .cache import cache_lines
 from .flow import latency_lines, tokens_lines
 from .happenings import happening_lines
@@ -44,6 +44,7 @@ def overview_lines(
     if width >= WIDE:
         left_width = width * 9 // 16
         left = _shown(_parts(window, left_width - LABEL, charts=3, waiting=0), room)
+        left += _steps(window, left_width - LABEL, room - len(left))
         return [*top, *beside(left, _people(window, width - left_width - 3, room), left_width, "   ")]
     parts = _parts(window, width - LABEL, charts=3 if room >= TALL else 1, waiting=6 if room >= 24 else 3)
     gauges = _shown(parts, room)
@@ -54,7 +55,7 @@ def overview_lines(
 
 
 def _parts(window: Window, width: int, *, charts: int, waiting: int) -> list[Part]:
-    return [
+    parts = [
         Part("now", now_lines(window, width), 2, 9, 0),
         Part("tokens/s", tokens_lines(window, width, charts), charts, 9, 1),
         Part("latency", latency_lines(window, width), 1, 9, 1),
@@ -64,6 +65,21 @@ def _parts(window: Window, width: int, *, charts: int, waiting: int) -> list[Par
         Part("kernels", kernel_lines(window, width), 1, 3, 5),
         Part("machine", machine_lines(window, width), 1, 6, 5),
     ]
+    return _unseen_together(parts, width)
+
+
+def _unseen_together(parts: Sequence[Part], width: int) -> list[Part]:
+    """Parts that are not seen for the same reason are named together, and the reason once."""
+    kept: list[Part] = []
+    for part in parts:
+        same = [other for other in parts if other.lines == part.lines]
+        if len(same) == 1 or not part.lines or part.lines[0][0].ink != "unseen":
+            kept.append(part)
+        elif same[0] is part:
+            names = flow([Span(other.label, "unseen") for other in same], width, " · ")
+            lines = [*names, *part.lines]
+            kept.append(Part("", lines, len(lines), 9, part.group))
+    return kept
 
 
 def _shown(parts: Sequence[Part], room: int | None) -> list[Line]:
@@ -82,6 +98,16 @@ def _shown(parts: Sequence[Part], room: int | None) -> list[Line]:
             lines.append(NOTHING)
         lines += labelled(f" {part.label}", part.lines[: counts[index]], LABEL)
     return lines if room is None else lines[:room]
+
+
+def _steps(window: Window, width: int, room: int) -> list[Line]:
+    """The last steps as bars, newest at the bottom, where there is room for some."""
+    rows = min(room - 1, 30)
+    steps = window.steps(rows) if rows >= 4 else []
+    if not steps:
+        return []
+    longest_ns = max(step.total_ns for step in steps)
+    return [NOTHING, *labelled(" steps", [line(*step_pieces(step, width, longest_ns)) for step in steps], LABEL)]
 
 
 def _people(window: Window, width: int, room: int) -> list[Line]:

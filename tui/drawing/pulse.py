@@ -55,6 +55,9 @@ def now_lines(window: Window, width: int) -> list[Line]:
     if pulse.layer is not None:
         parts.append(Span(f"layer {pulse.layer}", strong if still_ns is not None else ""))
     parts.extend(_kernel(pulse.kernel, _running_kernels(window), strong if dead or still_ns is not None else ""))
+    work = _running_work(window) if dead or still_ns is not None else ""
+    if work:
+        parts.append(Span(work, strong))
     if pulse.intent is not None:
         parts.append(Span(_intent(window, pulse.intent), strong))
     if still_ns is not None and pulse.phase not in WORKING:
@@ -62,6 +65,23 @@ def now_lines(window: Window, width: int) -> list[Line]:
     lines = flow(parts, width, " · ")
     found = mark(pulse.origin, snapshot.mono_ns)
     return [(*lines[0], found), *lines[1:]] if found.text and not dead else lines
+
+
+def _running_work(window: Window) -> str:
+    """What the step that is not over works on: ``on prefill r-91 256 and 9 decodes``."""
+    running = window.now.steps.running if window.now.steps is not None else None
+    if running is None:
+        return ""
+    names = Names(window.now)
+    chunks = [f"{names(work.request)} {work.tokens}" for work in running.work if work.kind == "prefill"]
+    said = (
+        [f"prefill {', '.join(chunks[:2])}{f' and {len(chunks) - 2} more' if len(chunks) > 2 else ''}"]
+        if chunks
+        else []
+    )
+    if running.decode_tokens:
+        said.append(text.counted(running.decode_tokens, "decode"))
+    return f"on {' and '.join(said)}" if said else ""
 
 
 def _running_kernels(window: Window) -> int | None:

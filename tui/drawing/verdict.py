@@ -29,13 +29,15 @@ _DEPTHS = {
 
 
 class Verdict(Struct, frozen=True):
-    """``ink`` colours the word and the frame; ``aside`` is said more quietly: confidence, since when."""
+    """``ink`` colours the word and the frame; ``surety`` is how sure it is and since when, ``basis`` what was looked
+    at."""
 
     word: str
     ink: str
     sentence: str
     next_step: str = ""
-    aside: str = ""
+    surety: str = ""
+    basis: str = ""
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -58,7 +60,7 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
         return _nothing_seen(window)
     if findings:
         return _from_finding(window, findings[0])
-    return Verdict("OK", "ok", _well(window), aside=f"looked at {', '.join(seen)}")
+    return Verdict("OK", "ok", _well(window), basis=f"looked at {', '.join(seen)}")
 
 
 def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, evidence: bool = False) -> list[Line]:
@@ -70,14 +72,15 @@ def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, ev
     lines = labelled(word, paragraph(said.sentence, inner - edge), edge, said.ink)
     if said.next_step:
         lines += labelled("  next", paragraph(said.next_step, inner - edge, "accent"), edge)
-    if said.aside:
-        lines += labelled("", [crop(line(dim(said.aside)), inner - edge)], edge)
+    if said.basis:
+        lines += labelled("", [crop(line(dim(said.basis)), inner - edge)], edge)
     if evidence:
         lines += _evidence_lines(said.evidence, inner - edge, edge)
     for finding in findings:
         if text.safe(finding.summary) != said.sentence:
             lines += _further_lines(finding, inner - edge, edge, evidence=evidence)
-    return boxed(Span("verdict", said.ink), lines, width, said.ink)
+    surety = dim(f" · {said.surety}") if said.surety else ""
+    return boxed(line(Span("verdict", said.ink), surety), lines, width, said.ink)
 
 
 def _further_lines(finding: Finding, width: int, edge: int, *, evidence: bool) -> list[Line]:
@@ -98,16 +101,16 @@ def _evidence_lines(evidence: Sequence[Evidence], width: int, edge: int) -> list
 
 
 def _from_finding(window: Window, finding: Finding) -> Verdict:
-    aside: list[str] = [] if finding.severity == "note" else [finding.confidence]
+    surety: list[str] = [] if finding.severity == "note" else [finding.confidence]
     if finding.since_ns is not None:
-        aside.append(f"for {text.duration(max(0, window.now.mono_ns - finding.since_ns))}")
+        surety.append(f"for {text.duration(max(0, window.now.mono_ns - finding.since_ns))}")
     return Verdict(
         _WORDS[finding.severity],
         "ok" if finding.severity == "note" else finding.severity,
         text.safe(finding.summary),
         text.safe(finding.next_step),
-        " · ".join(aside),
-        finding.evidence,
+        " · ".join(surety),
+        evidence=finding.evidence,
     )
 
 

@@ -11,7 +11,7 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
-from ..drawing.batch import PHASES, budget_bar, time_bar, time_lines
+from ..drawing.batch import PHASES, bar_widths, step_pieces, time_lines
 from ..drawing.happenings import event_line
 from ..drawing.marks import missing
 from ..drawing.names import Names, owner_ink
@@ -65,34 +65,28 @@ class Batch(View):
         return [*self._head(width, longest), *rows, *panel][:height]
 
     def _head(self, width: int, longest_ns: int) -> list[Line]:
-        tokens, times = _bars(width)
+        tokens, times = bar_widths(width - 8)
         legend = flow(
             [
                 line(Span("▓▒", "prefill"), dim(" prefill")),
                 line(Span("█", "decode"), dim(" decode")),
                 dim("│"),
                 *(line(Span(glyph, phase), dim(f" {phase}")) for phase, glyph in PHASES),
+                dim("│  E evicted  P preempted"),
             ],
             width - 1,
         )
         titles = line(
-            Span(fit_text("    step", 10), "label"),
+            Span(fit_text(" step", 10), "label"),
             Span(fit_text("tokens against the budget", tokens + 13), "label"),
             Span(fit_text(f"time, full width {text.duration(longest_ns)}", times + 8), "label"),
         )
         return [line(" ", legend[0]), titles]
 
     def _row(self, step: Step, width: int, longest_ns: int, happened: Sequence[Event]) -> Line:
-        tokens, times = _bars(width)
-        chosen = step.step == self.selected
-        used = f"{text.count(step.prefill_tokens + step.decode_tokens)}/{text.count(step.budget)}"
-        ink = "cursor" if chosen else ""
-        return line(
-            Span(("▶" if chosen else " ") + fit_text(text.count(step.step), 8, right=True) + " ", ink),
-            dim("▕"), budget_bar(step, tokens), dim(f"▏{fit_text(used, 10)}▕"),
-            time_bar(step, longest_ns, times), dim(f"▏{fit_text(text.duration(step.total_ns), 6, right=True)}"),
-            *_marks(happened),
-        )  # fmt: skip
+        ink = "cursor" if step.step == self.selected else ""
+        pieces = step_pieces(step, width - 8, longest_ns, ink)
+        return line(Span("▶" if ink else " ", ink), *pieces, *_marks(happened))
 
     def _panel(self, window: Window, step: Step, happened: Sequence[Event], width: int) -> list[Line]:
         names = Names(window.now)
@@ -144,12 +138,6 @@ class Batch(View):
         if 0 <= at < self._rows and self._top + at < len(self._shown):
             self.selected = self._shown[self._top + at].step
             self.redraw()
-
-
-def _bars(width: int) -> tuple[int, int]:
-    """Columns of the bar of tokens and of the bar of time."""
-    room = max(16, width - 10 - 12 - 2 - 7 - 6)
-    return room * 3 // 5, room - room * 3 // 5
 
 
 def _by_step(window: Window, first: int) -> dict[int, list[Event]]:

@@ -128,7 +128,7 @@ class KVMap(View):
         if block is None:
             return self._framed("block", [(dim("arrows or mouse select one, / finds one"),)], width)
         title = f"block {block}"
-        lines = block_lines(snapshot, block, width - 4)
+        lines = block_lines(snapshot, block, width - 4, self._panel - 2)
         behind = self._grid.blocks_of(self._grid.cell_of(block)) if self._grid is not None else []
         if len(behind) > 1:
             title += f" · the first of {len(behind)} in its cell"

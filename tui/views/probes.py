@@ -8,6 +8,7 @@ from textual.binding import BindingType
 from inferdbg import text
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.snapshot import SECTIONS, Snapshot
+from inferdbg.facts.window import SECOND
 
 from ..drawing.marks import LEGEND
 from ..frame import Frame
@@ -49,7 +50,8 @@ class Probes(View):
         body = [found for report in snapshot.probes for found in _report(report, snapshot, width)]
         if not snapshot.probes:
             body = [(dim(" no probe was asked: this is what was stored"),)]
-        body += [NOTHING, *_unseen(snapshot, width), line(" ", dim(LEGEND))]
+        body += [NOTHING, *_unseen(snapshot, width)]
+        body += [line(" ", found) for found in paragraph(LEGEND, width - 2, "dim")]
         self.top = min(self.top, max(0, len(body) - (height - 1)))
         return [head, *body[self.top : self.top + height - 1]]
 
@@ -60,14 +62,11 @@ class Probes(View):
 
 def _report(report: ProbeReport, snapshot: Snapshot, width: int) -> list[Line]:
     ink = _INKS[report.status]
-    answered = "never" if report.answered_ns is None else text.duration(max(0, snapshot.mono_ns - report.answered_ns))
-    if report.status == "absent" and report.answered_ns is None:
-        answered = ""
     first = line(
         Span(" ● ", ink),
         fit_text(text.safe(report.probe), 16),
         Span(fit_text(report.status, 14), ink),
-        fit_text(answered if answered in ("", "never") else f"{answered} ago", 11, right=True),
+        fit_text(_answered(report, snapshot), 11, right=True),
         fit_text(text.duration(report.cost_ns) if report.cost_ns else "", 9, right=True),
         "  ",
     )
@@ -77,6 +76,13 @@ def _report(report: ProbeReport, snapshot: Snapshot, width: int) -> list[Line]:
         if said:
             lines += [line("   ", found) for found in paragraph(text.safe(said), width - 4, said_ink)]
     return lines
+
+
+def _answered(report: ProbeReport, snapshot: Snapshot) -> str:
+    if report.answered_ns is None:
+        return "" if report.status == "absent" else "never"
+    ago_ns = snapshot.mono_ns - report.answered_ns
+    return "now" if ago_ns < SECOND else f"{text.duration(ago_ns)} ago"
 
 
 def _unseen(snapshot: Snapshot, width: int) -> list[Line]:
