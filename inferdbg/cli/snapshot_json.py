@@ -18,17 +18,36 @@ SCHEMA = "inferdbg.snapshot.v1"
 def as_json(snapshot: Snapshot, findings: Sequence[Finding], *, blocks: bool) -> dict[str, object]:
     """Plain values. ``blocks``: with ``kvcache.state`` and the other columns, and ``requests.items[].blocks``; each
     request has ``block_count`` in any case."""
-    plain: dict[str, object] = msgspec.to_builtins(snapshot, builtin_types=(bytes,))
-    kvcache, requests = plain.get("kvcache"), plain.get("requests")
-    if isinstance(kvcache, dict):
-        for name, typecode in COLUMN_TYPES.items():
-            column = kvcache.pop(name, None)
-            if blocks and column is not None:
-                kvcache[name] = memoryview(column).cast(typecode).tolist()  # type: ignore[call-overload]
-    if isinstance(requests, dict) and snapshot.requests is not None:
-        for shown, request in zip(requests.get("items", ()), snapshot.requests.items, strict=False):
-            shown.pop("blocks", None)
-            shown["block_count"] = request.block_count
-            if blocks:
-                shown["blocks"] = request.block_table().tolist()
-    return {"schema": SCHEMA, "snapshot": plain, "findings": msgspec.to_builtins(list(findings))}
+    found = _object(snapshot)
+    kvcache, requests = snapshot.kvcache, snapshot.requests
+    if kvcache is not None:
+        columns = {name: getattr(kvcache, name) for name in COLUMN_TYPES}
+        numbers = {name: _numbers(column, COLUMN_TYPES[name]) for name, column in columns.items() if column is not None}
+        found["kvcache"] = _object(kvcache) | (numbers if blocks else {})
+    if requests is not None:
+        items = [
+            _object(request)
+            | {"block_count": request.block_count}
+            | ({"blocks": request.block_table().tolist()} if blocks else {})
+            for request in requests.items
+        ]
+        found["requests"] = _object(requests) | {"items": items}
+    return {"schema": SCHEMA, "snapshot": found, "findings": [_object(finding) for finding in findings]}
+
+
+def _object(value: msgspec.Struct) -> dict[str, object]:
+    """Its fields, those that are None or bytes left out; also those that have their default."""
+    fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+    return {name: _plain(found) for name, found in fields if found is not None and not isinstance(found, bytes)}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return _object(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _numbers(column: bytes, typecode: str) -> list[int]:
+    return memoryview(column).cast(typecode).tolist()  # type: ignore[call-overload, no-any-return]

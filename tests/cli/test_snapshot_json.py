@@ -24,6 +24,8 @@ def test_it_names_its_schema_and_carries_snapshot_and_findings() -> None:
     assert list(found) == ["schema", "snapshot", "findings"]
     assert found["schema"] == "inferdbg.snapshot.v1"
     assert found["snapshot"]["scheduler"]["running"] == snapshot.scheduler.running
+    assert found["snapshot"]["server"]["state"] == "alive"
+    assert found["snapshot"]["steps"]["items"][-1]["work"][0]["kind"] in ("prefill", "decode")
     assert found["findings"] == [
         {
             "cause": "kv_pressure",
@@ -31,7 +33,9 @@ def test_it_names_its_schema_and_carries_snapshot_and_findings() -> None:
             "confidence": "sure",
             "summary": "too few",
             "evidence": [{"source": "kvcache", "text": "full"}],
+            "next_step": "",
             "since_ns": 7,
+            "explains": [],
         }
     ]
 
@@ -56,4 +60,10 @@ def test_blocks_are_numbers_when_asked_for() -> None:
 
 def test_a_target_that_shows_nothing_is_still_an_object() -> None:
     found = encoded(Snapshot(1, 2, 3, Target("process", "pid 58")))
-    assert found["snapshot"] == {"seq": 1, "wall_ns": 2, "mono_ns": 3, "target": {"kind": "process", "name": "pid 58"}}
+    assert found["snapshot"] == {
+        "seq": 1,
+        "wall_ns": 2,
+        "mono_ns": 3,
+        "target": {"kind": "process", "name": "pid 58"},
+        "probes": [],
+    }

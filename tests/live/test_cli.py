@@ -1,0 +1,211 @@
+"""The main road by its commands: serve, look, record, open; an engine that hangs and one that was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .commands import DEADLINE_S, INFERDBG, Done, Serving, eventually, inferdbg, serving, traffic
+
+pytestmark = pytest.mark.live
+
+HEAVY = ("torch", "textual", "numpy", "pynvml", "urllib3", "zstandard", "psutil")
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One healthy engine under traffic for all tests that do it no harm."""
+    with serving(tmp_path_factory.mktemp("boxes")) as served, traffic(served.url):
+        eventually(lambda: inferdbg("attach", served.box, "--json"), lambda done: _generated(done) > 20)
+        yield served
+
+
+def _generated(done: Done) -> int:
+    if not done.out:
+        return 0
+    total: int = json.loads(done.out)["snapshot"].get("scheduler", {}).get("generated_tokens_total", 0)
+    return total
+
+
+def test_attach_says_how_a_running_engine_is(engine: Serving) -> None:
+    done = inferdbg("attach", str(engine.pid), "--json")
+    assert done.code == 0, done
+    look = json.loads(done.out)
+    assert look["schema"] == "inferdbg.snapshot.v1"
+    assert look["snapshot"]["server"]["state"] == "alive"
+    assert look["snapshot"]["server"]["pid"] == engine.pid
+    assert look["snapshot"]["processes"]["items"][0]["pid"] == engine.pid
+    assert {probe["status"] for probe in look["snapshot"]["probes"]} == {"ok"}
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("way", ["url", "address", "box"])
+def test_a_running_engine_has_several_names(engine: Serving, way: str) -> None:
+    name = {"url": engine.url, "address": engine.url.removeprefix("http://"), "box": engine.box}[way]
+    done = inferdbg("attach", name, "--once")
+    assert done.code == 0, done
+    assert f"pid {engine.pid}" in done.out
+    assert "● OK" in done.out
+
+
+@pytest.mark.parametrize("argv", [["--once"], ["--once", "--json"]], ids=" ".join)
+def test_one_look_loads_nothing_heavy(engine: Serving, argv: list[str]) -> None:
+    code = (
+        "import sys; from inferdbg.cli.main import main; "
+        f"main(['attach', {str(engine.pid)!r}, *{argv}]); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert {name.partition(".")[0] for name in done.stderr.split()}.isdisjoint(HEAVY)
+
+
+def test_top_without_a_terminal_prints_one_look(engine: Serving) -> None:
+    done = inferdbg("top", "--blackbox-dir", os.path.dirname(engine.box))
+    assert done.code == 0, done
+    assert "verdict" in done.out
+    assert "\x1b" not in done.out
+
+
+def test_probes_say_what_they_see(engine: Serving) -> None:
+    done = inferdbg("probes", str(engine.pid))
+    assert done.code == 0, done
+    assert done.out.startswith("engine box   ok")
+
+
+def test_a_recording_shows_what_was_there(engine: Serving, tmp_path: Path) -> None:
+    path = str(tmp_path / "run.idbg")
+    assert inferdbg("record", str(engine.pid), "-o", path, "--for", "1s").code == 0
+    last = inferdbg("open", path, "--json")
+    first = inferdbg("open", path, "--json", "--at", "+0s")
+    assert (last.code, first.code) == (0, 0)
+    assert json.loads(last.out)["snapshot"]["server"]["pid"] == engine.pid
+    assert 0 < _generated(first) < _generated(last)
+    assert f"pid {engine.pid}" in inferdbg("open", path).out
+    assert inferdbg("open", path, "--at", "+1h", "--once").code == 2
+
+
+def test_a_recording_is_not_overwritten_unless_told(engine: Serving, tmp_path: Path) -> None:
+    path = tmp_path / "run.idbg"
+    path.write_text("precious")
+    refused = inferdbg("record", engine.box, "-o", str(path), "--for", "1ms")
+    assert refused.code == 2
+    assert "exists already" in refused.err
+    assert path.read_text() == "precious"
+    assert inferdbg("record", engine.box, "-o", str(path), "--for", "1ms", "--force").code == 0
+    assert inferdbg("open", str(path)).code == 0
+
+
+def test_a_recording_that_is_ended_by_a_signal_is_complete(engine: Serving, tmp_path: Path) -> None:
+    path = tmp_path / "run.idbg"
+    recorder = subprocess.Popen([*INFERDBG, "record", engine.box, "-o", str(path)], stderr=subprocess.PIPE)
+    eventually(lambda: Done(path.stat().st_size if path.exists() else 0, "", ""), lambda done: done.code > 1000)
+    recorder.send_signal(signal.SIGTERM)
+    _, said = recorder.communicate(timeout=DEADLINE_S)
+    assert recorder.returncode == 0
+    assert b"recorded" in said
+    assert inferdbg("open", str(path)).code == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path) -> None:
+    done = inferdbg("record", engine.box, "-o", str(tmp_path / "none" / "run.idbg"))
+    assert done.code == 3
+    assert "cannot be written" in done.err
+
+
+def test_a_port_in_use_is_told_before_the_model_is_loaded(engine: Serving) -> None:
+    port = engine.url.rpartition(":")[2]
+    done = inferdbg("serve", "tiny", "--port", port)
+    assert done.code == 3
+    assert f"port {port} on 127.0.0.1 is in use" in done.err
+    assert "--port" in done.err.splitlines()[1]
+
+
+def test_load_says_what_its_clients_saw(engine: Serving) -> None:
+    done = inferdbg("load", engine.url, "--mix", "chat", "--rate", "20", "--requests", "5", "--json")
+    assert done.code == 0, done
+    assert json.loads(done.out)["sent"] == 5
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(engine: Serving) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*INFERDBG, "attach", engine.box, "--once"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 141
+
+
+def test_a_wedged_kernel_is_named_without_the_engines_help(tmp_path: Path) -> None:
+    with serving(tmp_path, "--fault", "wedge:step=40,layer=2") as served, traffic(served.url):
+        done = eventually(lambda: inferdbg("attach", served.box, "--once"), lambda done: done.code == 1)
+        assert "● STUCK" in done.out
+        assert "step 40 has not moved for" in done.out
+        assert "forward, layer 2, kernel attention launched and not completed" in done.out
+        assert "a fault planted with --fault" in done.out
+        found = json.loads(inferdbg("attach", served.box, "--json").out)["findings"]
+        assert [finding["cause"] for finding in found] == ["kernel_wedged", "planted_fault"]
+        served.kill()  # it would take its time to stop
+
+
+def test_a_killed_engine_is_dead_and_its_recording_ends_with_that(tmp_path: Path) -> None:
+    path = str(tmp_path / "run.idbg")
+    with serving(tmp_path) as served, traffic(served.url):
+        eventually(lambda: inferdbg("attach", served.box, "--json"), lambda done: _generated(done) > 20)
+        recorder = subprocess.Popen([*INFERDBG, "record", served.box, "-o", path], stderr=subprocess.PIPE)
+        eventually(lambda: Done(0, str(os.path.exists(path)), ""), lambda done: done.out == "True")
+        served.kill()
+        _, said = recorder.communicate(timeout=DEADLINE_S)
+        assert recorder.returncode == 1
+        assert b"died meanwhile" in said
+        for argv in (("attach", served.box, "--once"), ("open", served.box), ("open", path)):
+            done = inferdbg(*argv)
+            assert done.code == 1, argv
+            assert "● DEAD" in done.out
+            assert f"pid {served.pid} died at" in done.out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no file"),
+        (b"", "is not a readable black box"),
+        (b"idbg-box" + bytes(100), "is not a readable black box"),
+        (b"idbg-box" + b"\xff" * 4000, "black box"),
+    ],
+    ids=["missing", "empty", "short", "nonsense"],
+)
+@pytest.mark.parametrize("verb", ["attach", "open"])
+def test_a_box_that_cannot_be_read_is_told_in_a_line(
+    verb: str, content: bytes | None, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "58.box"
+    if content is not None:
+        path.write_bytes(content)
+    done = inferdbg(verb, str(path))
+    assert done.code == 3
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_recording_that_is_none_is_told_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.idbg"
+    path.write_bytes(b"not a recording at all")
+    done = inferdbg("open", str(path))
+    assert done.code == 3
+    assert "is not an inferdbg recording" in done.err
+
+
+def test_a_process_that_is_no_engine_is_told() -> None:
+    done = inferdbg("attach", str(os.getpid()))
+    assert done.code == 3
+    assert "keeps no black box" in done.err
