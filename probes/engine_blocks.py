@@ -4,10 +4,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from inferdbg.engine.state import PoolWord
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
 
-from ..engine.state import PoolWord
 from .engine_columns import Columns, items
 
 _BLOCK = struct.Struct("=i")

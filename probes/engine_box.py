@@ -6,10 +6,10 @@ from msgspec import Struct
 from inferdbg.blackbox.layout import MAX_BOX_BYTES, Layout
 from inferdbg.blackbox.reader import Box, Moment
 from inferdbg.collect.probe import SECOND, Reading
+from inferdbg.engine.state import BLOCK_COLUMNS, HISTOGRAMS, REQUEST_COLUMNS, REQUEST_ID_BYTES, Typecode
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.server import ServerState
 
-from ..engine.state import BLOCK_COLUMNS, HISTOGRAMS, REQUEST_COLUMNS, REQUEST_ID_BYTES, Typecode
 from . import engine_columns, engine_rings
 from .engine_blocks import Table, kvcache
 from .engine_facts import StaticFacts, parse_facts, server

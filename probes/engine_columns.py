@@ -7,15 +7,14 @@ pool are left out.
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from inferdbg.engine import state as words
+from inferdbg.engine.hooks import Operation
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kernels import Kernel, Kernels
 from inferdbg.facts.sections.pulse import Intent, Phase, Pulse
 from inferdbg.facts.sections.requests import Request, Requests, Stage, Wait, WaitReason
 from inferdbg.facts.sections.scheduler import Scheduler
-
-from ..engine import state as words
-from ..engine.hooks import Operation
 
 Columns = Mapping[str, bytes]
 

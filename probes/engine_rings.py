@@ -1,11 +1,10 @@
 """From the records of a box's rings to the sections ``steps`` and ``events``: pure."""
 
 from inferdbg.blackbox.reader import EventRecord, EventsRead, StepRecord, StepsRead
+from inferdbg.engine import hooks
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Event, Events
 from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
-
-from ..engine import hooks
 
 _WORK_KINDS: dict[int, WorkKind] = {hooks.WorkKind.PREFILL: "prefill", hooks.WorkKind.DECODE: "decode"}
 _EVENT_KINDS: dict[int, str] = {

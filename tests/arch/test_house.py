@@ -40,8 +40,14 @@ def test_imports_between_folders_are_absolute(folder: str) -> None:
     assert escaping == []
 
 
-def test_imports_inside_the_package_are_absolute() -> None:
-    assert [found.where for path in files("inferdbg") for found in imports(path) if found.level] == []
+def test_relative_imports_inside_the_package_stay_in_their_folder() -> None:
+    escaping = [
+        found.where
+        for path in files("inferdbg")
+        for found in imports(path)
+        if found.level >= len(path.relative_to(ROOT / "inferdbg").parts) and found.level
+    ]
+    assert escaping == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
