@@ -3,10 +3,9 @@
 from dataclasses import asdict
 
 from inferdbg.blackbox.writer import BlackBox, BoxError
+from inferdbg.engine.hooks import EngineFacts, EventKind, Observer, Operation, StepPlan, StepTimes
+from inferdbg.engine.state import Column, ColumnSpec, Pulse
 from inferdbg.errors import InferdbgError
-
-from ..engine.hooks import EngineFacts, EventKind, Observer, Operation, StepPlan, StepTimes
-from ..engine.state import Column, ColumnSpec, Pulse
 
 _STEP = int(Pulse.STEP)
 ENGINE_NAME = "inferdbg"
@@ -40,6 +39,7 @@ class BlackBoxObserver(Observer):
             raise InferdbgError(error.message, error.hint) from None
         self._box = box
         self._intent = box.intent
+        self._generation = 0
         self._plan_step, self._finish_step, self._add_event = box.steps.plan, box.steps.finish, box.events.add
         self._pulse = box.columns["pulse"]
         self._static["notes"] = box.notes
@@ -57,10 +57,12 @@ class BlackBoxObserver(Observer):
         intent[1] = operation
         intent[2] = block
         intent[3] = request
-        intent[0] += 1  # odd: from here on the words above count
+        self._generation = generation = self._generation + 1
+        intent[0] = generation  # odd: from here on the words above count
 
     def settled(self) -> None:
-        self._intent[0] += 1
+        self._generation = generation = self._generation + 1
+        self._intent[0] = generation
 
     def step_planned(self, plan: StepPlan) -> None:
         self._plan_step(
