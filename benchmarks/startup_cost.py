@@ -6,6 +6,7 @@ Medians of 15 runs each, one after the other, from fork to exit. The engine that
 under no load, in a process of its own.
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -27,14 +28,16 @@ _RSS = (
 )
 
 
-def times_ms(argv: Sequence[str]) -> list[float]:
-    """Wall time of each run, fork to exit."""
-    found = []
+def times_ms(command: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Wall time of each run, fork to exit, and the processor time that it took."""
+    wall, cpu = [], []
     for _ in range(RUNS):
-        start = time.perf_counter()
-        subprocess.run([*INFERDBG, *argv], stdout=subprocess.DEVNULL, check=False)
-        found.append((time.perf_counter() - start) * 1e3)
-    return found
+        start, used = time.perf_counter(), os.times()
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        wall.append((time.perf_counter() - start) * 1e3)
+        now = os.times()
+        cpu.append((now.children_user + now.children_system - used.children_user - used.children_system) * 1e3)
+    return wall, cpu
 
 
 def peak_mib(argv: Sequence[str]) -> float:
@@ -51,19 +54,20 @@ def loaded(argv: Sequence[str], unwanted: Sequence[str]) -> list[str]:
 
 
 def report(name: str, argv: Sequence[str], limit_ms: float, unwanted: Sequence[str]) -> bool:
-    found = times_ms(argv)
+    found, cpu = times_ms([*INFERDBG, *argv])
     middle = statistics.median(found)
     bad = loaded(argv, unwanted)
     print(
-        f"{name:24} median {middle:5.0f} ms  (least {min(found):.0f}, most {max(found):.0f}, limit {limit_ms:.0f})  "
+        f"{name:24} median {middle:5.0f} ms, {statistics.median(cpu):.0f} of them on the processor  "
+        f"(least {min(found):.0f}, most {max(found):.0f}, limit {limit_ms:.0f})  "
         f"peak {peak_mib(argv):.0f} MiB  loads {', '.join(bad) or 'nothing'} of {', '.join(unwanted)}"
     )
     return middle <= limit_ms and not bad
 
 
 def main() -> int:
-    bare = statistics.median(bare_ms())
-    print(f"{'python -c pass':24} median {bare:5.0f} ms")
+    bare, _ = times_ms([sys.executable, "-c", "pass"])
+    print(f"{'python -c pass':24} median {statistics.median(bare):5.0f} ms")
     holds = report("--help", ["--help"], HELP_LIMIT_MS, ["torch", "textual", "numpy", "psutil", "urllib3", "pynvml"])
     with tempfile.TemporaryDirectory() as folder:
         serve = [*INFERDBG, "serve", "tiny", "--port", "0", "--blackbox-dir", folder]
@@ -80,16 +84,6 @@ def main() -> int:
             server.terminate()
             server.wait(30)
     return 0 if holds else 1
-
-
-def bare_ms() -> list[float]:
-    """What Python alone takes."""
-    found = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "pass"], check=True)
-        found.append((time.perf_counter() - start) * 1e3)
-    return found
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 
@@ -29,7 +28,8 @@ class Verbs(click.Group):
     """Every file in ``verbs/`` is a verb, imported when asked for; its own imports are done when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name for module in pkgutil.iter_modules(verbs.__path__))
+        files = os.listdir(os.path.dirname(verbs.__file__))
+        return sorted(name.removesuffix(".py") for name in files if name.endswith(".py") and name != "__init__.py")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

@@ -1,7 +1,7 @@
 """One file a rule: a pure generator ``check(window)`` of Findings. Whatever lies in this folder is asked."""
 
 import importlib
-import pkgutil
+import os
 from collections.abc import Callable, Iterator
 
 from inferdbg.diagnosis.finding import Finding
@@ -12,5 +12,6 @@ Rule = Callable[[Window], Iterator[Finding]]
 
 def all_rules() -> dict[str, Rule]:
     """Every rule by the name of its file."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    files = os.listdir(os.path.dirname(__file__))
+    names = sorted(name.removesuffix(".py") for name in files if name.endswith(".py") and name != "__init__.py")
     return {name: importlib.import_module(f"{__name__}.{name}").check for name in names}
