@@ -59,8 +59,8 @@ class App(TextualApp[None]):
             bound(f"view.{view.view_name()}", str(index + 1), f"view({index})", view.title, view.about)
             for index, view in enumerate(VIEWS)
         ),
-        bound("view.next", "tab", "next_view(1)", "view", "The next view", shown="tab"),
-        bound("view.previous", "shift+tab", "next_view(-1)", "the view before"),
+        bound("view.next", "tab", "next_view(1)", "view", "The next view", shown="tab", first=True),
+        bound("view.previous", "shift+tab", "next_view(-1)", "the view before", first=True),
         bound("find", "slash", "find", "find", "Look for something in this view", shown="/"),
         bound("help", "question_mark,f1", "help", "help", "All keys and what the marks mean", shown="?"),
         bound("quit", "q,ctrl+c", "quit", "quit", "Leave; the target goes on as before", shown="q"),
@@ -206,7 +206,8 @@ class App(TextualApp[None]):
         self._change_to(VIEWS[index])
 
     def action_next_view(self, step: int) -> None:
-        self._change_to(VIEWS[(VIEWS.index(self.current) + step) % len(VIEWS)])
+        if len(self.screen_stack) == 1:  # else help or the search has the keys
+            self._change_to(VIEWS[(VIEWS.index(self.current) + step) % len(VIEWS)])
 
     def action_find(self) -> None:
         if self.current.finds:

@@ -12,10 +12,20 @@ from .ink import Line
 from .lineview import LineView
 
 
-def bound(id: str, keys: str, action: str, description: str, tooltip: str = "", *, shown: str = "") -> Binding:
-    """A binding; ``shown`` is how the line of keys writes it, without it only the help tells of it."""
+def bound(
+    id: str, keys: str, action: str, description: str, tooltip: str = "", *, shown: str = "", first: bool = False
+) -> Binding:
+    """A binding. ``shown`` is how the line of keys writes it, without it only the help tells of it; ``first``: it is
+    asked before those of Textual's own."""
     return Binding(
-        keys, action, description, show=bool(shown), key_display=shown or None, tooltip=tooltip or description, id=id
+        keys,
+        action,
+        description,
+        show=bool(shown),
+        key_display=shown or None,
+        tooltip=tooltip or description,
+        id=id,
+        priority=first,
     )
 
 

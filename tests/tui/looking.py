@@ -1,6 +1,8 @@
 """The screen under test: opened over stored Snapshots, and waited for by what it shows, never by time."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
 
 from textual.pilot import Pilot
 
@@ -11,6 +13,16 @@ from inferdbg.tui.ink import plain
 from inferdbg.tui.lineview import LineView
 from inferdbg.tui.view import View
 from tests.support.scenes import Stored
+
+
+def awaited(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """Lets pytest call a test that is a coroutine."""
+
+    @wraps(test)
+    def run(*args: object, **kwargs: object) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
 
 
 def opened(snapshots: Sequence[Snapshot], *findings: Finding, live: bool = False, seen: int | None = None) -> App:

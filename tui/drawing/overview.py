@@ -6,7 +6,7 @@ from typing import NamedTuple
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.window import Window
 
-from ..ink import NOTHING, Line, Span, beside, flow, labelled, line
+from ..ink import NOTHING, Line, Span, beside, crop, flow, labelled, line
 from .batch import batch_lines, step_pieces
 from .cache import cache_lines
 from .flow import latency_lines, tokens_lines
@@ -38,20 +38,27 @@ def overview_lines(
     """``height`` None: everything. Else the least of every part, then more of each, then air, then events."""
     top = verdict_lines(window, findings, width, evidence=evidence)
     room = None if height is None else max(0, height - len(top))
+    below = _across(window, width, room) if room is not None and width >= WIDE else _down(window, width, room)
+    return [crop(found, width) for found in (*top, *below)]
+
+
+def _across(window: Window, width: int, room: int) -> list[Line]:
+    """On a wide screen: numbers at the left, who waits and what happened at the right."""
+    left_width = width * 9 // 16
+    left = _shown(_parts(window, left_width - LABEL, charts=3, waiting=0), room)
+    left += _steps(window, left_width - LABEL, room - len(left))
+    return beside(left, _people(window, width - left_width - 3, room), left_width, "   ")
+
+
+def _down(window: Window, width: int, room: int | None) -> list[Line]:
+    """Everything under each other."""
     if room is None:
         parts = _parts(window, width - LABEL, charts=1, waiting=8)
-        return [*top, *_shown(parts, None), NOTHING, *_events(window, width, 8)]
-    if width >= WIDE:
-        left_width = width * 9 // 16
-        left = _shown(_parts(window, left_width - LABEL, charts=3, waiting=0), room)
-        left += _steps(window, left_width - LABEL, room - len(left))
-        return [*top, *beside(left, _people(window, width - left_width - 3, room), left_width, "   ")]
+        return [*_shown(parts, None), NOTHING, *_events(window, width, 8)]
     parts = _parts(window, width - LABEL, charts=3 if room >= TALL else 1, waiting=6 if room >= 24 else 3)
     gauges = _shown(parts, room)
     left_over = room - len(gauges) - 1
-    if left_over < 2:
-        return [*top, *gauges]
-    return [*top, *gauges, NOTHING, *_events(window, width, left_over)]
+    return gauges if left_over < 2 else [*gauges, NOTHING, *_events(window, width, left_over)]
 
 
 def _parts(window: Window, width: int, *, charts: int, waiting: int) -> list[Part]:
@@ -121,4 +128,6 @@ def _people(window: Window, width: int, room: int) -> list[Line]:
 
 
 def _events(window: Window, width: int, rows: int) -> list[Line]:
+    if window.now.events is None:
+        return []  # the probes view says why
     return labelled(" events", happening_lines(window, width - LABEL, rows)[: max(0, rows)], LABEL)

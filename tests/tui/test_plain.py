@@ -1,0 +1,67 @@
+"""The overview where there is no terminal: golden text, and nothing of Textual."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from inferdbg.diagnosis.finding import Finding
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.tui.plain import overview_text
+from tests.support import scenes
+
+GOLDEN = Path(__file__).parent / "plain"
+
+
+@pytest.mark.parametrize(
+    ("name", "scene", "findings"),
+    [
+        ("healthy", scenes.healthy, ()),
+        ("pressed", scenes.pressed, (scenes.PRESSURE, scenes.SLOW_FIRST_TOKEN)),
+        ("hung", scenes.hung, ()),
+        ("dead", scenes.dead, ()),
+        ("unseen", scenes.unseen, ()),
+        ("empty", scenes.empty, ()),
+    ],
+)
+def test_overview_as_text(
+    name: str,
+    scene: Callable[[], list[Snapshot]],
+    findings: Sequence[Finding],
+    request: pytest.FixtureRequest,
+) -> None:
+    said = "\n".join(overview_text(scenes.Stored(scene()).window(), findings)) + "\n"
+    golden = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--snapshot-update"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(said, encoding="utf-8")
+    assert said == golden.read_text(encoding="utf-8")
+
+
+def test_no_line_is_wider_than_asked() -> None:
+    for width in (60, 80, 132, 200):
+        for scene in (scenes.pressed(10), scenes.hung(), scenes.unseen()):
+            lines = overview_text(scenes.Stored(scene).window(), [scenes.PRESSURE], width=width)
+            assert max(map(len, lines)) <= width
+
+
+def test_foreign_text_reaches_no_terminal_as_control_characters_or_markup() -> None:
+    now = scenes.pressed(2)[-1]
+    assert now.requests is not None
+    evil = tuple(replace(r, id=f"\x1b[31m[bold]{r.number}\x07\n\u202e") for r in now.requests.items)
+    now = replace(now, requests=replace(now.requests, items=evil))
+    said = "\n".join(overview_text(scenes.Stored([now]).window(), [replace(scenes.PRESSURE, summary="a\x1b]0;x\x07b")]))
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert "\u202e" not in said
+    assert "[bold]" in said
+
+
+def test_plain_text_needs_neither_textual_nor_numpy() -> None:
+    loaded = (
+        "import sys, inferdbg.tui.plain; sys.exit(any(name in sys.modules for name in ('textual', 'rich', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
