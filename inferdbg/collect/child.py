@@ -23,8 +23,10 @@ class Child:
 
     def __init__(self, probe: Probe) -> None:
         kind = type(probe)
+        arguments = ["inferdbg.collect.isolated", kind.__module__, kind.__qualname__, _plain(probe)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "inferdbg.collect.isolated", kind.__module__, kind.__qualname__, _plain(probe)],
+            [sys.executable, "-P", "-m", *arguments],  # -P: the folder one stands in may hold anything
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -101,7 +103,9 @@ def _plain(probe: Probe) -> str:
     """The fields of a probe, from which the child makes its own."""
     if not is_dataclass(probe):
         raise TypeError(f"{type(probe).__name__} is isolated, so it must be a dataclass of plain fields")
-    return msgspec.json.encode({field.name: getattr(probe, field.name) for field in fields(probe)}).decode()
+    return msgspec.json.encode(
+        {field.name: getattr(probe, field.name) for field in fields(probe) if field.init}
+    ).decode()
 
 
 def _signal_name(number: int) -> str:

@@ -11,7 +11,7 @@ from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window, lightened
 from inferdbg.record.codec import event_count, without_events, without_work, work_count
 from inferdbg.record.history import History
-from inferdbg.record.past import PAST_NS, Budget, Past, step_count
+from inferdbg.record.past import MOST_SNAPSHOTS, PAST_NS, Budget, Past, step_count
 from inferdbg.record.writer import RecordingWriter
 
 from .collector import Collector
@@ -21,18 +21,19 @@ class LiveSource:
     """``advance`` asks the probes and may run on another thread than ``window``.
 
     ``recording``: gets every Snapshot too. When it fails, ``advance`` raises its InferdbgError once, and the live
-    source goes on without it.
+    source goes on without it. ``remember``: whether one can scrub back; else only the last moment can be shown, which
+    costs less.
     """
 
     live = True
 
     def __init__(
-        self, collector: Collector, *, recording: RecordingWriter | None = None, history: History | None = None
+        self, collector: Collector, *, recording: RecordingWriter | None = None, remember: bool = True
     ) -> None:
         self.recording = recording
         self._collector = collector
-        self._history = History() if history is None else history
-        self._replay = Past(self._history)
+        self._history = History() if remember else None
+        self._replay = None if self._history is None else Past(self._history)
         self._recent = _Recent()
         self._lock = threading.Lock()  # the history is written by one thread and scrubbed by another
 
@@ -47,7 +48,8 @@ class LiveSource:
             return False
         with self._lock:
             self._recent.append(snapshot)
-            self._history.append(snapshot)
+            if self._history is not None:
+                self._history.append(snapshot)
         if self.recording is not None:
             try:
                 self.recording.write(snapshot)
@@ -58,14 +60,17 @@ class LiveSource:
 
     def span(self) -> tuple[int, int]:
         with self._lock:
-            return self._replay.span()
+            if self._replay is not None:
+                return self._replay.span()
+            now_ns = self._recent.window().now.mono_ns
+            return now_ns, now_ns
 
     def window(self, at_ns: int | None = None) -> Window:
         with self._lock:
-            now = self._recent.now
-            if now is not None and (at_ns is None or at_ns >= now.mono_ns):
-                return self._recent.window()
-            return self._replay.window(0 if at_ns is None else at_ns)
+            last = self._recent.window()
+            if at_ns is None or at_ns >= last.now.mono_ns or self._replay is None:
+                return last
+            return self._replay.window(at_ns)
 
     def close(self) -> None:
         """Ends the probes, then the recording."""
@@ -96,7 +101,9 @@ class _Recent:
             before = self.now
             self._past.append(_Kept(lightened(before), step_count(before), work_count(before), event_count(before)))
         self.now = snapshot
-        while self._past and self._past[0].snapshot.mono_ns < snapshot.mono_ns - PAST_NS:
+        while self._past and (
+            self._past[0].snapshot.mono_ns < snapshot.mono_ns - PAST_NS or len(self._past) >= MOST_SNAPSHOTS
+        ):
             self._past.popleft()
         self._trim(snapshot)
 
