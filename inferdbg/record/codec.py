@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, defstruct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.requests import Request
-from inferdbg.facts.sections.steps import Step, Work, WorkKind
+from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
 from inferdbg.facts.snapshot import SECTION_TYPES, SECTIONS, Snapshot, Target
 
 from .columns import ColumnChange, Columns, column_changes, columns_of
@@ -30,8 +30,9 @@ from .tables import rows_of, table_of, table_type
 
 
 class StepsWork(Struct):
-    """What the steps of a Snapshot ran, all steps after one another: ``counts`` tells them apart, ``lost`` are their
-    own ``work_lost``. ``contexts`` are differences to the entry at the same place in the step before."""
+    """What the steps of a Snapshot ran, all steps after one another, the running one last: ``counts`` tells them
+    apart, ``lost`` are their own ``work_lost``. ``contexts`` are differences to the entry at the same place in the
+    step before."""
 
     counts: list[int]
     lost: list[bool]
@@ -55,6 +56,7 @@ _Light = defstruct(
         ("event_count", int, 0),
         ("happened", Raw, Raw(b"")),
     ],
+    gc=False,
 )
 
 
@@ -119,7 +121,7 @@ class Encoder:
             heavy["rows"] = table_of(Request, snapshot.requests.items)
         if snapshot.steps is not None and (count := work_count(snapshot)):
             line["work_count"] = count
-            heavy["work"] = _work_of(snapshot.steps.items)
+            heavy["work"] = _work_of(_all_steps(snapshot.steps))
         if snapshot.events is not None and snapshot.events.items:
             line["event_count"] = len(snapshot.events.items)
             line["happened"] = table_of(Event, snapshot.events.items)
@@ -207,22 +209,35 @@ def with_events(moment: Moment) -> Snapshot:
 def _with_work(snapshot: Snapshot, work: StepsWork | None) -> Snapshot:
     if snapshot.steps is None or work is None:
         return snapshot
-    shares = _shares(work)
-    items = tuple(
+    told = [
         replace(step, work=ran, work_lost=lost)
-        for step, ran, lost in zip(snapshot.steps.items, shares, work.lost, strict=True)
-    )
-    return replace(snapshot, steps=replace(snapshot.steps, items=items))
+        for step, ran, lost in zip(_all_steps(snapshot.steps), _shares(work), work.lost, strict=True)
+    ]
+    return replace(snapshot, steps=_with_steps(snapshot.steps, told))
+
+
+def _all_steps(steps: Steps) -> list[Step]:
+    return [*steps.items] if steps.running is None else [*steps.items, steps.running]
+
+
+def _with_steps(steps: Steps, told: list[Step]) -> Steps:
+    """The section with other steps in the places of its own."""
+    if steps.running is None:
+        return replace(steps, items=tuple(told))
+    return replace(steps, items=tuple(told[:-1]), running=told[-1])
 
 
 def _work_of(steps: Sequence[Step]) -> StepsWork:
     found = StepsWork([len(step.work) for step in steps], [step.work_lost for step in steps], [], [], [], [])
-    before: list[int] = []
+    before: Sequence[int] = ()
     for step in steps:
-        contexts = [share.context for share in step.work]
-        found.requests += [share.request for share in step.work]
-        found.kinds += [share.kind for share in step.work]
-        found.tokens += [share.tokens for share in step.work]
+        if not step.work:
+            before = ()
+            continue
+        requests, kinds, tokens, contexts = zip(*map(astuple, step.work), strict=True)
+        found.requests += requests
+        found.kinds += kinds
+        found.tokens += tokens
         found.contexts += map(sub, contexts, chain(before, repeat(0)))
         before = contexts
     return found
@@ -255,10 +270,10 @@ def bared(snapshot: Snapshot) -> Snapshot:
 
 def without_work(snapshot: Snapshot) -> Snapshot:
     """Steps that ran something say ``work_lost``."""
-    if snapshot.steps is None or not any(step.work for step in snapshot.steps.items):
+    if snapshot.steps is None or not any(step.work for step in _all_steps(snapshot.steps)):
         return snapshot
-    items = tuple(_idle(step) for step in snapshot.steps.items)
-    return replace(snapshot, steps=replace(snapshot.steps, items=items))
+    told = [replace(step, work=(), work_lost=True) if step.work else step for step in _all_steps(snapshot.steps)]
+    return replace(snapshot, steps=_with_steps(snapshot.steps, told))
 
 
 def without_events(snapshot: Snapshot) -> Snapshot:
@@ -271,12 +286,8 @@ def without_events(snapshot: Snapshot) -> Snapshot:
 
 def work_count(snapshot: Snapshot) -> int:
     """Scheduled requests in all steps of the Snapshot."""
-    return 0 if snapshot.steps is None else sum(len(step.work) for step in snapshot.steps.items)
+    return 0 if snapshot.steps is None else sum(len(step.work) for step in _all_steps(snapshot.steps))
 
 
 def event_count(snapshot: Snapshot) -> int:
     return 0 if snapshot.events is None else len(snapshot.events.items)
-
-
-def _idle(step: Step) -> Step:
-    return replace(step, work=(), work_lost=True) if step.work else step

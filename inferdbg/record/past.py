@@ -20,10 +20,12 @@ from .codec import Moment, decode_light, decode_whole, event_count, with_events,
 from .pages import Page, PageStore, damaged
 
 PAST_NS = 120_000_000_000
+MOST_SNAPSHOTS = 1_200
+"""Of a Window: a minute at twenty a second."""
 KEPT_WORK = 16_384
 """Scheduled requests, a step counting as 32 of them."""
 KEPT_EVENTS = 4_096
-_EVENTS_IN_CACHE = 256
+_EVENTS_IN_CACHE = 64
 _CACHED_PAGES = 160
 
 
@@ -76,7 +78,7 @@ class Past:
         budget.spend(step_count(now), work_count(now), event_count(now))
         past: list[Snapshot] = []
         for page, index, moment in self._backwards(pages, number, place):
-            if moment.snapshot.mono_ns < now.mono_ns - PAST_NS:
+            if moment.snapshot.mono_ns < now.mono_ns - PAST_NS or len(past) == MOST_SNAPSHOTS - 1:
                 break
             past.append(self._dressed(page, index, moment, budget))
         return Window([*reversed(past), now])

@@ -9,11 +9,11 @@ added.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
+from msgspec.structs import astuple
 
 S = TypeVar("S", bound=Struct)
 
@@ -27,31 +27,25 @@ def table_type(row: type[Struct]) -> type[Struct]:
     )
 
 
-def table_of(row: type[Struct], items: Iterable[Struct]) -> dict[str, list[Any]]:
+def table_of(row: type[Struct], items: Iterable[Struct]) -> dict[str, Sequence[Any]]:
     """The lists; none where there are no rows."""
-    held = list(items)
-    found = {}
-    for name, _, default in _fields(row):
-        column = list(map(attrgetter(name), held))
-        if default is NODEFAULT or column.count(default) != len(column):
-            found[name] = column
-    return found
+    columns = zip(*map(astuple, items), strict=True)
+    return {
+        name: column
+        for (name, _, default), column in zip(_fields(row), columns, strict=False)
+        if default is NODEFAULT or column.count(default) != len(column)
+    }
 
 
 def rows_of(row: type[S], table: Struct) -> tuple[S, ...]:
-    """The inverse of ``table_of``; ValueError when the lists are not of one length."""
-    columns: list[Sequence[Any] | None] = []
-    length = 0
-    for name, _, _ in _fields(row):
-        column = getattr(table, name)
-        columns.append(None if column is UNSET else column)
-        length = max(length, 0 if column is UNSET else len(column))
+    """The inverse of ``table_of``; msgspec.DecodeError when the lists are not of one length."""
+    held = [(getattr(table, name), default) for name, _, default in _fields(row)]
+    length = max((len(column) for column, _ in held if column is not UNSET), default=0)
+    filled = [[default] * length if column is UNSET else column for column, default in held]
     make: Callable[..., S] = row
-    filled = [
-        [default] * length if column is None else column
-        for column, (_, _, default) in zip(columns, _fields(row), strict=True)
-    ]
-    return tuple(make(*values) for values in zip(*filled, strict=True))
+    if any(len(column) != length for column in filled):
+        raise msgspec.DecodeError(f"a table of {row.__name__} with columns of different lengths")
+    return tuple(map(make, *filled))
 
 
 @cache

@@ -94,7 +94,9 @@ def test_a_tail_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
     path = record(tmp_path / "run.idbg", snapshots, close=False)
     data = path.read_bytes()
     whole = Recording(path)
-    for cut in range(whole.pages[-1].start, len(data)):
+    last = whole.pages[-1]
+    last_frame = last.end - last.columns
+    for cut in (*range(last.start, last_frame, 29), *range(last_frame, last.end)):
         path.write_bytes(data[:cut])
         recording = Recording(path)
         assert recording.pages == whole.pages[:-1]
