@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import click
@@ -59,3 +60,16 @@ def _words(rest: str) -> list[str]:
         return shlex.split(rest.replace("[", " ").replace("]", " "))
     except ValueError:
         return rest.split()
+
+
+def test_every_dependency_has_a_line_in_the_architecture() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: packages for name, packages in project["optional-dependencies"].items() if name != "test"}
+    declared = {_package(line) for packages in (project["dependencies"], *extras.values()) for line in packages}
+    table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    rows = re.findall(r"^\| ([a-z][^|]*?) (?:\(\w+\) )?\|", table, re.MULTILINE)
+    assert {name for row in rows for name in row.split(", ")} - {"package"} == declared
+
+
+def _package(requirement: str) -> str:
+    return re.split(r"[><=;\[ ]", requirement)[0]
