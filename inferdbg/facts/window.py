@@ -21,7 +21,8 @@ SECOND = 1_000_000_000
 class Window:
     """Snapshots of one target, oldest first; ``now`` is the one a person looks at.
 
-    The older ones carry no block columns (``lightened``): a hundred thousand blocks times a minute would not fit.
+    The older ones carry no block columns (``lightened``), and those before the newest few thousand events and
+    scheduled requests none of these either: a minute of a large engine would not fit.
     """
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:

@@ -20,7 +20,8 @@ class Work(Struct, frozen=True, array_like=True, gc=False):
 
 class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     """Durations in ns; ``idle_ns`` is the gap between the end of the step before and ``start_ns``.
-    ``work`` may have been overwritten in the ring before we read it: then it is empty and ``work_lost`` is true."""
+    ``work`` may have been overwritten in the ring before we read it, or be left out of an older Snapshot of a Window:
+    then it is empty and ``work_lost`` is true."""
 
     step: int
     start_ns: int
