@@ -173,7 +173,7 @@ def role_of(name: str) -> str | None:
     lowered = name.lower()
     for mark, role in (
         ("worker", "worker"),
-        ("scheduler", "engine"),
+        ("schedul", "engine"),
         ("enginec", "engine"),
         ("apiserver", "front end"),
     ):

@@ -143,7 +143,7 @@ class AskedInChild(_Remembering):
                 self._child = Child(self.probe)
             self._child.ask(now_ns)
         except (ChildDied, OSError) as error:
-            self._replace(f"it cannot be read apart: {error}")
+            self._replace(f"no child to read it in: {error}")
         else:
             self._waiting = True
 

@@ -1,74 +1,116 @@
-"""A process is read from files that the kernel answers without asking it."""
+"""Bytes of /proc in, processes out."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from inferdbg.facts.provenance import Origin
-from inferdbg.facts.sections.processes import Process, Processes
-from inferdbg.probes.processes import ProcessFiles, parse
+from inferdbg.facts.sections.processes import Process
+from inferdbg.probes.cgroups import Limits, groups, parse_cpus, parse_memory, read_limits
+from inferdbg.probes.processes import (
+    ProcessFiles,
+    ProcFiles,
+    count_of_list,
+    descendants,
+    parse,
+    parse_open_files_limit,
+    parse_stat,
+    parse_status,
+    role_of,
+)
 
 STAT = (
-    b"58 (a) R (b) T 57 58 57 34816 58 4194304 1234 0 5 0 250 50 0 0 20 0 7 0 81234 2147483648 512000 "
-    b"18446744073709551615 1 1 0 0 0 0 0 16781312 17642 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    b"6071 (VLLM::Worker (1)) D 6002 6000 3704 0 -1 4194304 101 0 0 0 9400 600 0 0 20 0 93 0 351361 3133440 409 "
+    b"18446744073709551615 94000394985472 94000395005353 140730043882864 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n"
 )
-LIMITS = b"""Limit                     Soft Limit           Hard Limit           Units
-Max processes             7823                 7823                 processes
-Max open files            1024                 1048576              files
-"""
-MEMINFO = b"MemTotal:        8007860 kB\nMemFree:          123456 kB\nMemAvailable:    5004912 kB\n"
+STATUS = (
+    b"Name:\tVLLM::Worker (1)\nState:\tD (disk sleep)\nPPid:\t6002\nVmRSS:\t 2051172 kB\nCpus_allowed_list:\t0-3,8\n"
+)
+LIMITS = (
+    b"Limit                     Soft Limit           Hard Limit           Units     \n"
+    b"Max processes             96365                96365                processes \n"
+    b"Max open files            1024                 524288               files     \n"
+)
+MEMINFO = b"MemTotal:       24684084 kB\nMemFree:        20575252 kB\nMemAvailable:   22209840 kB\n"
 ORIGIN = Origin("processes", 7)
+GIB = 1 << 30
 
 
-def parsed(stat: bytes = STAT, limits: bytes = LIMITS) -> Processes:
-    files = {"stat": stat, "limits": limits, "meminfo": MEMINFO}
-    return parse(files, ORIGIN, role="engine", open_files=31, cpus=2, ticks=100, page_bytes=4096)
+def test_a_process_is_read_from_its_files() -> None:
+    files = [ProcFiles(STAT, STATUS, LIMITS, 31)]
+    found = parse(files, MEMINFO, Limits(), {}, ORIGIN)
+    assert found.items == (Process(6071, "VLLM::Worker (1)", "worker", "D", 100 * 10**9, 2051172 * 1024, 93, 31, 1024),)
+    assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (5, 24684084 * 1024, 22209840 * 1024)
 
 
-def test_a_process_is_read_whatever_its_name_holds() -> None:
-    assert parsed() == Processes(
-        ORIGIN,
-        (
-            Process(
-                pid=58,
-                name="a) R (b",
-                role="engine",
-                state="T",
-                cpu_ns=3_000_000_000,
-                rss_bytes=512000 * 4096,
-                threads=7,
-                open_files=31,
-                open_files_limit=1024,
-            ),
-        ),
-        cpus=2,
-        memory_bytes=8007860 * 1024,
-        memory_available_bytes=5004912 * 1024,
-    )
+def test_what_may_not_be_read_is_unknown() -> None:
+    found = parse([ProcFiles(STAT)], b"", Limits(), {6071: "engine"}, ORIGIN)
+    assert found.items == (Process(6071, "VLLM::Worker (1)", "engine", "D", 100 * 10**9, None, 93),)
+    assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (None, None, None)
 
 
-def test_no_limit_is_unknown_and_not_a_number() -> None:
-    assert parsed(limits=LIMITS.replace(b"1024 ", b"unlimited ")).items[0].open_files_limit is None
-    assert parsed(limits=b"").items[0].open_files_limit is None
+def test_the_limits_of_a_container_count_before_the_machine() -> None:
+    found = parse([ProcFiles(STAT, STATUS)], MEMINFO, Limits(2, 8 * GIB, 3 * GIB), {}, ORIGIN)
+    assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (2, 8 * GIB, 5 * GIB)
+    assert parse_memory(MEMINFO, Limits(None, 99 * GIB, GIB)) == (24684084 * 1024, 22209840 * 1024)
 
 
-@pytest.mark.parametrize("stat", [b"", b"58 (x) R 1", b"nonsense"])
-def test_what_is_no_stat_is_refused(stat: bytes) -> None:
-    with pytest.raises(ValueError, match="stat makes no sense"):
-        parsed(stat=stat)
+@pytest.mark.parametrize("broken", [b"", b"12", b"12 (x", b"12 (x) R 1"])
+def test_a_cut_stat_is_refused(broken: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        parse_stat(broken)
 
 
-def test_this_process_is_seen_running() -> None:
-    reading = ProcessFiles(os.getpid(), "tests").read(7)
-    processes = reading.sections["processes"]
-    assert isinstance(processes, Processes)
-    seen = processes.items[0]
-    assert (seen.pid, seen.role, seen.state) == (os.getpid(), "tests", "R")
-    assert seen.rss_bytes is not None
-    assert seen.rss_bytes > 1 << 20
+def test_a_status_without_memory_is_a_process_without_memory() -> None:
+    assert "VmRSS" not in parse_status(b"Name:\tkthreadd\nState:\tS (sleeping)\n")
+    assert parse_open_files_limit(LIMITS.replace(b"1024 ", b"unlimited ")) is None
 
 
-def test_a_process_that_is_gone_is_absent_and_said_to_be(tmp_path: Path) -> None:
-    reading = ProcessFiles(58, "engine", proc=str(tmp_path)).read(7)
-    assert (reading.status, reading.message) == ("absent", "process 58 is gone")
+@pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-7", 8), ("0-3,8,10-11", 7), ("", None), (None, None)])
+def test_processors_are_counted(text: str | None, count: int | None) -> None:
+    assert count_of_list(text) == count
+
+
+def test_roles_come_from_the_names_that_engines_give() -> None:
+    assert role_of("VLLM::EngineCor") == "engine"
+    assert role_of("VLLM::Worker_TP") == "worker"
+    assert role_of("sglang::schedul") == "engine"
+    assert role_of("bash") is None
+
+
+def test_descendants_are_found_through_any_generation() -> None:
+    parents = {1: 0, 58: 1, 60: 58, 61: 58, 70: 61, 99: 1, 71: 70}
+    assert descendants(58, parents) == (60, 61, 70, 71)
+    assert descendants(5, {5: 5}) == ()
+
+
+def test_control_groups_of_both_versions_are_understood() -> None:
+    assert list(groups(b"4:memory:/a/b\n0::/user.slice\n")) == [(("memory",), "/a/b"), ((), "/user.slice")]
+    assert parse_cpus(b"150000 100000\n", None, None) == 2
+    assert parse_cpus(b"max 100000\n", None, None) is None
+    assert parse_cpus(None, b"400000\n", b"100000\n") == 4
+    assert parse_cpus(None, b"-1\n", b"100000\n") is None
+    assert parse_cpus(None, None, None) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_tightest_limit_on_the_way_up_counts(version: int, tmp_path: Path) -> None:
+    names = {
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        2: ("memory.max", "memory.current", "inactive_file"),
+    }
+    limit, usage, dropped = names[version]
+    base = tmp_path / "memory" if version == 1 else tmp_path
+    inner = base / "pod" / "engine"
+    inner.mkdir(parents=True)
+    (base / "pod" / limit).write_text(f"{8 * GIB}\n")
+    (base / "pod" / usage).write_text(f"{5 * GIB}\n")
+    (base / "pod" / "memory.stat").write_text(f"anon 1\n{dropped} {2 * GIB}\n")
+    (inner / limit).write_text("9223372036854771712\n" if version == 1 else "max\n")
+    line = b"4:memory:/pod/engine\n" if version == 1 else b"0::/pod/engine\n"
+    assert read_limits(line, str(tmp_path)) == Limits(None, 8 * GIB, 3 * GIB)
+
+
+def test_a_process_that_ended_is_absent() -> None:
+    reading = ProcessFiles(1 << 30).read(0)
+    assert (reading.status, reading.message) == ("absent", f"process {1 << 30} has ended")
