@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferdbg.config import Environment, duration_ns, size_bytes
+from inferdbg.config import Environment, Moment, duration_ns, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,19 @@ def test_sizes_are_in_powers_of_1024(typed: str, expected: int) -> None:
 def test_what_is_no_size_is_refused_with_examples(typed: str) -> None:
     with pytest.raises(ValueError, match="is not a size: write bytes, or a number and a unit, like 64k"):
         size_bytes(typed)
+
+
+def test_moments_are_times_of_day_or_spans_from_either_end() -> None:
+    assert Moment.parse("14:02:07") == Moment(clock_s=14 * 3600 + 2 * 60 + 7)
+    assert Moment.parse("9:30") == Moment(clock_s=9 * 3600 + 30 * 60)
+    assert Moment.parse("+90s") == Moment(from_start_ns=90 * 10**9)
+    assert Moment.parse("-10s") == Moment(from_end_ns=10 * 10**9)
+
+
+@pytest.mark.parametrize("typed", ["", "25:00", "14", "noon", "14:60"])
+def test_what_is_no_moment_is_refused_with_examples(typed: str) -> None:
+    with pytest.raises(ValueError, match="is not a moment: write 14:02:07"):
+        Moment.parse(typed)
 
 
 def test_the_environment_is_read_once_and_refused_loudly() -> None:

@@ -1,8 +1,5 @@
-"""The order of findings is causal, and every rule that lies in the folder is asked."""
+"""The order of findings is causal."""
 
-from pathlib import Path
-
-from inferdbg.diagnosis import rules
 from inferdbg.diagnosis.diagnose import diagnose, ranked
 from inferdbg.diagnosis.finding import Finding, Severity
 from inferdbg.facts.snapshot import Snapshot, Target
@@ -45,11 +42,6 @@ def test_what_is_explained_stands_right_below_its_cause_however_bad_it_looks() -
 
 def test_a_circle_of_explanations_loses_nothing() -> None:
     assert order(finding("a", "slow", explains=("b",)), finding("b", "slow", explains=("a",))) == ["a", "b"]
-
-
-def test_every_file_in_the_folder_is_a_rule() -> None:
-    files = {path.stem for path in Path(rules.__path__[0]).glob("*.py")} - {"__init__"}
-    assert set(rules.all_rules()) == files
 
 
 def test_nothing_is_said_of_a_calm_engine() -> None:

@@ -209,3 +209,42 @@ def test_a_process_that_is_no_engine_is_told() -> None:
     done = inferdbg("attach", str(os.getpid()))
     assert done.code == 3
     assert "keeps no black box" in done.err
+
+
+def _descendants(pid: int) -> set[int]:
+    """Children of a process, by /proc."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.add(int(entry.name))
+    return found
+
+
+def test_a_demo_without_a_terminal_shows_traffic_and_leaves_nothing_behind() -> None:
+    done = inferdbg("top", "--demo", "--model", "tiny")
+    assert done.code == 0, done
+    assert "tokens/s out" in done.out
+    pid = int(done.err.rpartition("pid ")[2])
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_demo_ends_with_the_one_who_asked_for_it_even_if_that_was_killed() -> None:
+    top = subprocess.Popen(
+        [*INFERDBG, "top", "--demo", "--model", "tiny"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert top.stderr is not None
+    top.stderr.readline()  # says that the engine serves
+    children: set[int] = set()
+    eventually(
+        lambda: Done(len(children.update(_descendants(top.pid)) or children), "", ""), lambda done: done.code >= 2
+    )
+    top.kill()
+    top.communicate(timeout=DEADLINE_S)
+    eventually(
+        lambda: Done(sum(os.path.exists(f"/proc/{pid}") for pid in children), "", ""), lambda done: done.code == 0
+    )

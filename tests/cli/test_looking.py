@@ -1,0 +1,123 @@
+"""One look: the moment that was meant, twice where once does not tell, and never an empty screen."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from inferdbg.cli.looking import look, moment_of, refuse_blindness
+from inferdbg.config import Moment
+from inferdbg.errors import Exit, InferdbgError
+from inferdbg.facts.provenance import ProbeReport
+from inferdbg.facts.snapshot import Snapshot, Target
+from inferdbg.facts.window import Window
+from tests.support.snapshots import busy
+
+SECOND = 1_000_000_000
+_BUSY = busy(blocks=2048, requests=4, waiting=0, snapshots=12, steps_per_snapshot=32)
+
+
+class Given:
+    """A Source of Snapshots that are there already; a live one shows one more of them at each look."""
+
+    def __init__(self, snapshots: Sequence[Snapshot], *, live: bool = False) -> None:
+        self.live = live
+        self.title = "given"
+        self.looks = 0
+        self._snapshots = snapshots
+
+    def advance(self) -> bool:
+        self.looks += 1
+        return True
+
+    def span(self) -> tuple[int, int]:
+        seen = self._seen()
+        return seen[0].mono_ns, seen[-1].mono_ns
+
+    def window(self, at_ns: int | None = None) -> Window:
+        return Window([s for s in self._seen() if at_ns is None or s.mono_ns <= at_ns] or self._seen()[:1])
+
+    def close(self) -> None: ...
+
+    def _seen(self) -> Sequence[Snapshot]:
+        return self._snapshots[: self.looks] if self.live else self._snapshots
+
+
+def stuck(snapshot: Snapshot) -> Snapshot:
+    pulse = replace(snapshot.pulse, phase_since_ns=snapshot.mono_ns - 3 * SECOND)
+    return replace(snapshot, pulse=pulse)
+
+
+def no_pause(_: float) -> None: ...
+
+
+def test_a_healthy_engine_is_looked_at_once() -> None:
+    source = Given(_BUSY, live=True)
+    window, findings = look(source, rates=False, pause=no_pause)
+    assert (source.looks, window.now, findings) == (1, _BUSY[0], [])
+
+
+def test_a_text_takes_two_looks_for_its_rates() -> None:
+    source = Given(_BUSY, live=True)
+    window, _ = look(source, rates=True, pause=no_pause)
+    assert source.looks == 2
+    assert window.rate(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None)
+
+
+def test_a_step_that_looks_stuck_is_looked_at_again() -> None:
+    first = stuck(_BUSY[-1])
+    still = replace(first, mono_ns=first.mono_ns + SECOND // 4)
+    source = Given([first, still], live=True)
+    _, findings = look(source, rates=False, pause=no_pause)
+    assert (source.looks, findings[0].cause, findings[0].confidence) == (2, "kernel_wedged", "likely")
+
+
+def test_a_long_step_that_moves_is_cleared_by_the_second_look() -> None:
+    first = stuck(_BUSY[-1])
+    pulse = replace(first.pulse, kernels_launched=900, kernels_completed=899)
+    moved = replace(first, mono_ns=first.mono_ns + SECOND // 4, pulse=pulse)
+    _, findings = look(Given([first, moved], live=True), rates=False, pause=no_pause)
+    assert findings == []
+
+
+def test_what_is_not_live_is_looked_at_once_however_it_looks() -> None:
+    source = Given([stuck(_BUSY[-1])])
+    _, findings = look(source, rates=True, pause=no_pause)
+    assert (source.looks, findings[0].confidence) == (1, "possible")
+
+
+def test_moments_are_counted_from_either_end() -> None:
+    source = Given(_BUSY)
+    first_ns, last_ns = source.span()
+    assert moment_of(source, None) is None
+    assert moment_of(source, Moment.parse("+2s")) == first_ns + 2 * SECOND
+    assert moment_of(source, Moment.parse("-500ms")) == last_ns - SECOND // 2
+
+
+def test_a_time_of_day_means_what_the_screen_shows_for_it() -> None:
+    source = Given(_BUSY)
+    wanted = _BUSY[6]
+    shown = time.strftime("%H:%M:%S", time.localtime(wanted.wall_ns / 1e9))
+    at_ns = moment_of(source, Moment.parse(shown))
+    assert at_ns is not None
+    assert 0 <= wanted.mono_ns - at_ns < SECOND
+
+
+@pytest.mark.parametrize("typed", ["+1h", "-1h", "03:00"])
+def test_a_moment_outside_is_refused_with_what_there_is(typed: str) -> None:
+    first = time.localtime(_BUSY[0].wall_ns / 1e9)
+    if typed == "03:00" and first.tm_hour == 3:
+        typed = "05:00"
+    with pytest.raises(InferdbgError, match="that moment is not in given") as caught:
+        moment_of(Given(_BUSY), Moment.parse(typed))
+    assert caught.value.code == Exit.USAGE
+    assert caught.value.hint.startswith("it goes from ")
+
+
+def test_nothing_seen_is_an_error_that_says_why() -> None:
+    report = ProbeReport("engine box", "failed", message="it was cut short", hint="look elsewhere")
+    blind = Snapshot(1, 2, 3, Target("process", "pid 58"), probes=(report,))
+    with pytest.raises(InferdbgError, match="nothing of pid 58 can be read: it was cut short") as caught:
+        refuse_blindness(Window([blind]))
+    assert caught.value.hint == "look elsewhere"

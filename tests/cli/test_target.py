@@ -1,0 +1,52 @@
+"""What a person names is found, and what is not found is said so that they can go on."""
+
+import pytest
+
+from inferdbg.cli.target import line_of, name_of, nothing_found, probes_of, the_only_one
+from inferdbg.errors import Exit, InferdbgError
+from inferdbg.probes.discovery import Found, FoundEngine
+
+MINUTE = 60_000_000_000
+LIVING = FoundEngine("/dev/shm/b/58.box", "alive", 12 * MINUTE, 58, "SmolLM2-135M", "http://127.0.0.1:8000")
+OTHER = FoundEngine("/dev/shm/b/61.box", "alive", 3 * MINUTE, 61)
+DEAD = FoundEngine("/dev/shm/b/40.box", "dead", 2 * MINUTE, 40, "SmolLM2-135M")
+
+
+def test_an_engine_is_described_in_a_line() -> None:
+    assert line_of(LIVING) == "pid 58 · SmolLM2-135M · http://127.0.0.1:8000 · up 12 min"
+    assert line_of(DEAD) == "pid 40 · SmolLM2-135M · dead for 2 min"
+    assert (name_of(LIVING), name_of(DEAD)) == ("pid 58", "40.box")
+
+
+def test_of_one_living_engine_nothing_need_be_named() -> None:
+    assert the_only_one(Found((LIVING, DEAD))) is LIVING
+
+
+def test_of_several_living_engines_one_must_be_named() -> None:
+    with pytest.raises(InferdbgError) as caught:
+        the_only_one(Found((LIVING, OTHER, DEAD)))
+    assert caught.value.code == Exit.USAGE
+    assert caught.value.message == "2 engines run here: name one"
+    assert caught.value.hint.splitlines()[1] == "inferdbg attach 61   pid 61 · up 3 min"
+
+
+def test_where_nothing_lives_the_dead_are_named_and_a_demo_is_offered() -> None:
+    with pytest.raises(InferdbgError) as caught:
+        the_only_one(Found((DEAD,), unseen=("/x is another user's: run inferdbg with sudo",)))
+    assert caught.value.code == Exit.NOTHING_CHECKED
+    assert caught.value.hint.splitlines() == [
+        "inferdbg attach /dev/shm/b/40.box   pid 40 · SmolLM2-135M · dead for 2 min",
+        "/x is another user's: run inferdbg with sudo",
+        "inferdbg top --demo   starts a small engine under traffic and shows it",
+    ]
+
+
+def test_many_dead_are_counted_not_listed() -> None:
+    hint = nothing_found(Found((DEAD,) * 20)).hint.splitlines()
+    assert len(hint) == 7
+    assert hint[5] == "and 15 more in /dev/shm/b"
+
+
+def test_the_kernel_is_asked_about_living_processes_only() -> None:
+    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes"]
+    assert [probe.name for probe in probes_of(DEAD)] == ["engine box"]
