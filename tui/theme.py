@@ -8,8 +8,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 _OWNERS = (
-    *("#3b8eea", "#e5a03b", "#3fb950", "#e0559a", "#a07cf0", "#29b8c8"),
-    *("#e8d44d", "#f0604d", "#8fc4ff", "#a6d854", "#e39cf0", "#9fb0a6"),
+    *("#5c7cfa", "#c58b1b", "#2ea043", "#ff79e1", "#a63dbf", "#17a2b8"),
+    *("#f5d547", "#ff6b6b", "#7ee8fa", "#8bea5a", "#e6e9ef", "#9fb0c0"),
 )
 """Twelve colours that tell requests apart, far from each other also where a terminal has only sixteen."""
 
@@ -18,8 +18,8 @@ THEME = Theme(
     primary="#4c9df3",
     secondary="#8ba3bd",
     accent="#56c7d6",
-    success="#4cc38a",
-    warning="#f0a63a",
+    success="#3fd17f",
+    warning="#f2c14e",
     error="#f4606a",
     foreground="#d6dde6",
     background="#0f1318",

@@ -140,7 +140,7 @@ class KVMap(View):
             return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
         if self.lit_request is None:
             return self._framed(
-                "request", [(dim("n and p light the blocks of one, in the order of its table"),)], width
+                "request", [(dim("n and p light the blocks of one, in table order"),)], width
             )
         request = Names(snapshot).request(self.lit_request)
         if request is None:
