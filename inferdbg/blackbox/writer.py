@@ -20,6 +20,7 @@ import time
 import zlib
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 Typecode = Literal["B", "H", "I", "i", "Q", "q"]
@@ -59,6 +60,7 @@ MAX_TEXT = 1024
 
 _RINGS = (4096, 65536, 1 << 20)  # step records, entries, event bytes
 _SMALLEST = (64, 1024, 8192)
+_NAME_A_FOLDER = "name another folder with --blackbox-dir"
 
 
 class BoxError(Exception):
@@ -256,23 +258,46 @@ class BlackBox:
         ``folder``: None for the first of ``default_folders`` that will do. ``columns``: name, typecode, length.
         ``rings``: step records, their entries, bytes of events; less where space is short. Raises BoxError.
         """
-        notes: list[str] = []
-        path, descriptor = _open_folder(folder, notes)
-        try:
-            name, file = _create_file(path, descriptor)
+        if folder is not None:
+            return cls._create_in(folder, columns, rings, private=False)
+        reasons: list[str] = []
+        for candidate in default_folders(os.geteuid()):
             try:
-                box = cls._fill(path, descriptor, name, file, columns, rings, notes)
+                box = cls._create_in(candidate, columns, rings, private=True)
+            except BoxError as error:
+                reasons.append(error.message)
+                continue
+            if reasons:
+                box.notes.append(f"the box lies in {candidate}: " + "; ".join(reasons))
+            return box
+        raise BoxError("no black box can be made: " + "; ".join(reasons), _NAME_A_FOLDER)
+
+    @classmethod
+    def _create_in(
+        cls, path: str, columns: Sequence[tuple[str, Typecode, int]], rings: tuple[int, int, int], *, private: bool
+    ) -> "BlackBox":
+        notes: list[str] = []
+        folder = _enter(path, private=private)
+        try:
+            if not _in_memory(folder):
+                if private:
+                    with suppress(OSError):
+                        os.rmdir(path)  # if we just made it
+                    raise BoxError(f"{path} is on a disk", _NAME_A_FOLDER)
+                notes.append(f"{path} is not in memory: the kernel's write-back can stall the engine")
+            name, file = _create_file(path, folder)
+            try:
+                box = cls._fill(path, folder, name, file, columns, rings, notes)
             except BaseException as error:
-                os.unlink(name, dir_fd=descriptor)
+                os.unlink(name, dir_fd=folder)
                 os.close(file)
                 if isinstance(error, OSError):
                     raise BoxError(
-                        f"the black box cannot be set up in {path}: {error.strerror}",
-                        "name another folder with --blackbox-dir",
+                        f"the black box cannot be set up in {path}: {error.strerror}", _NAME_A_FOLDER
                     ) from None
                 raise
         except BaseException:
-            os.close(descriptor)
+            os.close(folder)
             raise
         box.notes = notes
         return box
@@ -328,12 +353,10 @@ class BlackBox:
 
     def _remove(self) -> None:
         name = os.path.basename(self.path)
-        try:
+        with suppress(OSError):  # somebody was faster, or took the folder away
             found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
             if found.st_ino == os.fstat(self._descriptor).st_ino:
                 os.unlink(name, dir_fd=self._folder)
-        except OSError:
-            return  # somebody was faster, or took the folder away
 
 
 def _cast(view: "memoryview[int]", offset: int, code: Typecode, length: int) -> "memoryview[int]":
@@ -351,48 +374,22 @@ def _number(value: object) -> int:
     return value
 
 
-def _open_folder(wanted: str | None, notes: list[str]) -> tuple[str, int]:
-    """The folder and a descriptor of it, so that nobody can swap it under us."""
-    if wanted is not None:
-        descriptor = _enter(wanted, private=False)
-        if not _in_memory(descriptor):
-            notes.append(f"{wanted} is not in memory: the kernel's write-back can stall the engine")
-        return wanted, descriptor
-    reasons = []
-    for folder in default_folders(os.geteuid()):
-        try:
-            descriptor = _enter(folder, private=True)
-        except BoxError as error:
-            reasons.append(error.message)
-            continue
-        if _in_memory(descriptor):
-            if reasons:
-                notes.append(f"the box lies in {folder}: " + "; ".join(reasons))
-            return folder, descriptor
-        os.close(descriptor)
-        reasons.append(f"{folder} is on a disk")
-        if not os.listdir(folder):
-            os.rmdir(folder)
-    raise BoxError("no folder in memory for the black box: " + "; ".join(reasons), "name one with --blackbox-dir")
-
-
 def _enter(folder: str, *, private: bool) -> int:
     """Makes the folder if need be. A private one must be ours alone and no link."""
-    hint = "name another folder with --blackbox-dir"
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
     except OSError as error:
-        raise BoxError(f"{folder} cannot be made: {error.strerror}", hint) from None
+        raise BoxError(f"{folder} cannot be made: {error.strerror}", _NAME_A_FOLDER) from None
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if private else 0))
     except OSError as error:
-        raise BoxError(f"{folder} cannot be opened as a folder: {error.strerror}", hint) from None
+        raise BoxError(f"{folder} cannot be opened as a folder: {error.strerror}", _NAME_A_FOLDER) from None
     found = os.fstat(descriptor)
     if private and found.st_uid != os.geteuid():
         os.close(descriptor)
-        raise BoxError(f"{folder} belongs to user {found.st_uid}", hint)
+        raise BoxError(f"{folder} belongs to user {found.st_uid}", _NAME_A_FOLDER)
     if private and stat.S_IMODE(found.st_mode) & 0o077:
         os.fchmod(descriptor, 0o700)
     return descriptor
@@ -421,9 +418,7 @@ def _create_file(path: str, folder: int) -> tuple[str, int]:
         except FileExistsError:
             continue  # another engine of this process, or one of an earlier boot
         except OSError as error:
-            raise BoxError(
-                f"no file can be made in {path}: {error.strerror}", "name another folder with --blackbox-dir"
-            ) from None
+            raise BoxError(f"no file can be made in {path}: {error.strerror}", _NAME_A_FOLDER) from None
     raise BoxError(f"{path} is full of boxes of process {os.getpid()}", "clear the folder")
 
 

@@ -157,3 +157,18 @@ def _in_memory(folder: Path) -> bool:
         return writer._in_memory(descriptor)
     finally:
         os.close(descriptor)
+
+
+def test_with_nothing_said_it_lies_in_memory_or_nowhere() -> None:
+    try:
+        box = BlackBox.create(None, COLUMNS)
+    except BoxError as error:
+        why = error
+    else:
+        descriptor = os.open(os.path.dirname(box.path), os.O_RDONLY)
+        assert writer._in_memory(descriptor)
+        os.close(descriptor)
+        box.stop(0)
+        assert not os.path.exists(box.path)
+        return
+    assert "--blackbox-dir" in why.hint
