@@ -37,6 +37,14 @@ def test_one_look_counts_the_preemptions_that_the_engine_remembers() -> None:
     assert "5 preemptions in 30 s threw away 500 computed tokens (31 % of the work" in found.summary
 
 
+def test_a_preemption_that_costs_little_is_a_note_and_no_bottleneck() -> None:
+    now = with_events(calm()[-1], (9 * SECOND, "preempted", ""))
+    steps = steps_before(now, count=90, total_ms=31, prefill=100)
+    found = only([with_section(now, "steps", items=steps)], "kv_pressure")
+    assert found.severity == "note"
+    assert found.summary.startswith("KV cache runs short at times: 1 preemption in 9 s threw away 100 computed tokens")
+
+
 def waiting_for_blocks(snapshot: Snapshot, *, for_ns: int) -> Snapshot:
     first = replace(
         snapshot.requests.items[0],

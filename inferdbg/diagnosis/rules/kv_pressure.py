@@ -12,6 +12,7 @@ from inferdbg.facts.sections.server import Server
 from inferdbg.facts.window import SECOND, Window
 
 _WAITS_THAT_MATTER_NS = SECOND
+_SHARE_THAT_MATTERS = 0.05  # of all tokens computed
 
 
 def check(window: Window) -> Iterator[Finding]:
@@ -19,18 +20,19 @@ def check(window: Window) -> Iterator[Finding]:
     preemptions, over_ns = rose(window, lambda s: s.scheduler.preempted_total if s.scheduler else None, "preempted")
     if not starved and not preemptions:
         return
+    cost, share = _cost(window) if preemptions else ("", 0.0)
+    hurts = bool(starved) or share >= _SHARE_THAT_MATTERS
     said = []
     if starved:
-        said.append(
-            f"{len(starved)} of {text.counted(_waiting(window), 'waiting request')} need more blocks than are free"
-        )
+        waiting = text.counted(_waiting(window), "waiting request")
+        said.append(f"{len(starved)} of {waiting} need more blocks than are free")
     if preemptions:
-        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)} {_cost(window)}")
+        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)} {cost}")
     yield Finding(
         cause="kv_pressure",
-        severity="slow",
+        severity="slow" if hurts else "note",
         confidence="sure" if preemptions else "likely",
-        summary="KV cache is the bottleneck: " + "; ".join(said),
+        summary=("KV cache is the bottleneck: " if hurts else "KV cache runs short at times: ") + "; ".join(said),
         evidence=tuple(_evidence(window, starved)),
         next_step=_advice(window),
         since_ns=_since(window, starved),
@@ -53,24 +55,20 @@ def _waiting(window: Window) -> int:
     return sum(request.stage in ("waiting", "preempted") for request in requests_now(window))
 
 
-def _cost(window: Window) -> str:
-    """What was computed twice, as a share of all tokens computed in the same stretch."""
+def _cost(window: Window) -> tuple[str, float]:
+    """What was computed twice, in words and as a share of all tokens computed in the same stretch."""
     if counters_tell(window):
         again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE) or 0
         prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE) or 0
         generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE) or 0
-        work = max(again, prefilled + generated)
-        share = f" ({text.percent(again / work)} of all work)" if work else ""
-        return f"cost {text.counted(again, 'recomputed token')}{share}"
+        share = again / max(1, again, prefilled + generated)
+        return f"cost {text.counted(again, 'recomputed token')} ({text.percent(share)} of all work)", share
     steps = steps_of(window)
     first_ns = steps[0].start_ns if steps else window.now.mono_ns
     lost = sum(e.tokens or 0 for e in events_of(window, "preempted") if e.mono_ns >= first_ns)
-    work = max(lost, sum(step.prefill_tokens + step.decode_tokens for step in steps))
-    if not work:
-        return "threw computed tokens away"
-    return (
-        f"threw away {text.counted(lost, 'computed token')} ({text.percent(lost / work)} of the work of the last steps)"
-    )
+    share = lost / max(1, lost, sum(step.prefill_tokens + step.decode_tokens for step in steps))
+    words = f"threw away {text.counted(lost, 'computed token')} ({text.percent(share)} of the work of the last steps)"
+    return words, share
 
 
 def _advice(window: Window) -> str:
