@@ -78,7 +78,7 @@ class MadeUp:
         self._hash = self._random.randbytes(8 * BLOCKS)
         self._last_used = array("Q", [self._start_ns - 90 * SECOND]) * BLOCKS
         self._next_free = (array("i", [-1]) * BLOCKS).tobytes()
-        self.spent_ns = 0
+        self.spent_ns = self.made = 0
 
     def round(self) -> Snapshot:
         begun_ns = time.thread_time_ns()
@@ -91,7 +91,7 @@ class MadeUp:
 
     def _snapshot(self) -> Snapshot:
         now_ns = time.monotonic_ns()
-        self._seq += 1
+        self._seq = self.made = self._seq + 1
         origin = Origin("engine box", now_ns)
         for block in self._random.choices(range(BLOCKS), k=128):
             self._last_used[block] = now_ns
@@ -197,6 +197,7 @@ class Cost(NamedTuple):
     first_frame_cpu_s: float
     cpu_percent: float
     source_percent: float
+    per_second: float
     rss_mb: float
     peak_mb: float
 
@@ -207,7 +208,7 @@ def screen() -> None:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     collector = MadeUp()  # no part of the screen: its time is taken off
     os.write(report, struct.pack("dd", time.monotonic() - begun_s, time.process_time() - begun_cpu_s))
-    signal.signal(signal.SIGUSR1, lambda *_: os.write(report, struct.pack("q", collector.spent_ns)))
+    signal.signal(signal.SIGUSR1, lambda *_: os.write(report, struct.pack("qq", collector.spent_ns, collector.made)))
     from inferdbg.collect.live import LiveSource
     from inferdbg.diagnosis.diagnose import diagnose
     from inferdbg.tui.app import run
@@ -236,9 +237,9 @@ def measure(view: str, seconds: float) -> Cost:
     first_frame_s, first_frame_cpu_s = time.monotonic() - begun - made_s, _cpu_s(child.pid) - made_cpu_s
     os.write(controller, view.encode())
     time.sleep(WARM_UP_S)
-    before, spent_before, at = _cpu_s(child.pid), _asked(child, reading), time.monotonic()
+    before, (spent_before, made_before), at = _cpu_s(child.pid), _asked(child, reading), time.monotonic()
     time.sleep(seconds)
-    after, spent_after, elapsed = _cpu_s(child.pid), _asked(child, reading), time.monotonic() - at
+    after, (spent_after, made_after), elapsed = _cpu_s(child.pid), _asked(child, reading), time.monotonic() - at
     rss_mb, peak_mb = _status_mb(child.pid, "VmRSS"), _status_mb(child.pid, "VmHWM")
     os.write(controller, b"q")
     child.wait(10)
@@ -246,8 +247,9 @@ def measure(view: str, seconds: float) -> Cost:
     return Cost(
         first_frame_s,
         first_frame_cpu_s,
-        (after - before - source) / elapsed * 100,
+        (after - before) / elapsed * 100,
         source / elapsed * 100,
+        (made_after - made_before) / elapsed,
         rss_mb,
         peak_mb,
     )
@@ -269,10 +271,11 @@ def _swallow(controller: int, wanted: bytes, seen: threading.Event) -> None:
                 seen.set()
 
 
-def _asked(child: "subprocess.Popen[bytes]", reading: int) -> int:
+def _asked(child: "subprocess.Popen[bytes]", reading: int) -> tuple[int, int]:
+    """Processor time (ns) that making Snapshots has taken, and how many were made."""
     child.send_signal(signal.SIGUSR1)
-    found: int = struct.unpack("q", os.read(reading, 8))[0]
-    return found
+    spent_ns, made = struct.unpack("qq", os.read(reading, 16))
+    return spent_ns, made
 
 
 def _cpu_s(pid: int) -> float:
@@ -299,9 +302,10 @@ def main(arguments: Sequence[str]) -> int:
     holds = True
     for title, cost in costs.items():
         print(
-            f"{title:9} cpu {cost.cpu_percent:4.1f} % of a core ({cost.source_percent:.1f} % making Snapshots)   "
-            f"rss {cost.rss_mb:.0f} MB, peak {cost.peak_mb:.0f} MB   first picture {cost.first_frame_s * 1000:.0f} ms "
-            f"({cost.first_frame_cpu_s * 1000:.0f} ms of processor)"
+            f"{title:9} cpu {cost.cpu_percent:4.1f} % of a core "
+            f"({cost.source_percent:.1f} % making {cost.per_second:.1f} Snapshots/s)   "
+            f"rss {cost.rss_mb:.0f} MB, peak {cost.peak_mb:.0f} MB   "
+            f"first picture {cost.first_frame_s * 1000:.0f} ms ({cost.first_frame_cpu_s * 1000:.0f} ms of processor)"
         )
         holds &= cost.cpu_percent <= CPU_LIMIT_PERCENT and cost.rss_mb <= RSS_LIMIT_MB
     first = statistics.median(cost.first_frame_s for cost in costs.values())

@@ -11,6 +11,7 @@ from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 
+from inferdbg import text
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND
@@ -127,7 +128,7 @@ class App(TextualApp[None]):
         self.frame = message.frame
         if self._built:
             self.view.show(message.frame)
-            self._draw_edges()
+            self._draw_moment(message.frame)
 
     def on_app_ended(self, message: Ended) -> None:
         if not isinstance(message.error, InferdbgError):
@@ -158,17 +159,23 @@ class App(TextualApp[None]):
         self._draw_edges()
 
     def _draw_edges(self) -> None:
+        """What changes with the view and the size."""
         width = self.size.width
-        frame = self.frame
         self._edge("tabs", tabs_line([(str(i + 1), v.title) for i, v in enumerate(VIEWS)], self.current.title, width))
         self._edge("keys", keys_line(*self._keys(), width))
-        if frame is None:
-            self._edge("header", line(" inferdbg ", dim(f"looking at {self._subject} …")))
-            return
+        if self.frame is not None:
+            self._draw_moment(self.frame)
+        else:
+            self._edge("header", line(" inferdbg ", dim(f"looking at {text.safe(self._subject)} …")))
+
+    def _draw_moment(self, frame: Frame) -> None:
+        """What changes with every Frame."""
+        width = self.size.width
         self._edge("header", header_line(frame, width))
         timeline = self.screen_stack[0].query_one("#timeline", LineView)
         timeline.display = bool(frame.problem) or frame.mode in ("paused", "playing")
-        timeline.put([problem_line(frame, width) if frame.problem else timeline_line(frame, width)])
+        if timeline.display:
+            timeline.put([problem_line(frame, width) if frame.problem else timeline_line(frame, width)])
 
     def _edge(self, id: str, drawn: Line) -> None:
         self.screen_stack[0].query_one(f"#{id}", LineView).put([drawn])

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, USED, KVCache
 from inferdbg.facts.window import SECOND
 
 from ..ink import Line, Span
@@ -22,8 +22,7 @@ Order = Literal["physical", "owner", "age"]
 
 ORDERS: tuple[Order, ...] = ("physical", "owner", "age")
 COLOURS = 12
-_FREE, _CACHED, _USED, _SHARED, _HOT = 0x10, 0x20, 0x30, 0x40, 0x20  # hot is added to used or shared
-_BLANK = 0
+_BLANK, _SHARED, _HOT = 0, 0x10, 0x20  # the last two are added to the code of a used block
 
 GLYPHS = {0x1: "░", 0x2: "▒", 0x3: "█", 0x4: "▓", 0x5: "◆", 0x6: "◈"}
 _INKS = {0x1: "free", 0x2: "cached", 0x3: "owner-{}", 0x4: "shared-{}", 0x5: "hot-{}", 0x6: "hot-{}"}
@@ -41,13 +40,11 @@ _APPEARANCE = tuple(_appearance(code) for code in range(256))
 
 def block_codes(cache: KVCache, now_ns: int, *, colours: bool) -> Cells:
     """One byte a block; columns that are not known leave their part out. ``cache.state`` is there."""
-    state = np.frombuffer(cache.state or b"", np.uint8)
-    kinds = np.full(256, _FREE, np.uint8)
-    kinds[[FREE, CACHED, USED]] = _FREE, _CACHED, _USED
-    codes: Cells = kinds[state]
+    state = np.minimum(np.frombuffer(cache.state or b"", np.uint8), USED)
+    codes: Cells = (state + np.uint8(1)) << np.uint8(4)  # FREE, CACHED, USED are 0, 1, 2
     used = state == USED
     if cache.refcount is not None:
-        codes += ((np.frombuffer(cache.refcount, np.uint16) > 1) & used).view(np.uint8) * np.uint8(_SHARED - _USED)
+        codes += ((np.frombuffer(cache.refcount, np.uint16) > 1) & used).view(np.uint8) * np.uint8(_SHARED)
     if cache.last_used is not None:
         recent = np.frombuffer(cache.last_used, np.uint64) > max(0, now_ns - SECOND)
         codes += (recent & used).view(np.uint8) * np.uint8(_HOT)

@@ -139,9 +139,7 @@ class KVMap(View):
         if snapshot.requests is None:
             return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
         if self.lit_request is None:
-            return self._framed(
-                "request", [(dim("n and p light the blocks of one, in table order"),)], width
-            )
+            return self._framed("request", [(dim("n and p light the blocks of one, in table order"),)], width)
         request = Names(snapshot).request(self.lit_request)
         if request is None:
             return self._framed(f"request #{self.lit_request}", [(dim("is gone"),)], width)
