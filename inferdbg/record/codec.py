@@ -5,25 +5,24 @@
     columns   {"columns": 7, "after": 6, "changed": {…}}                      what changed in the block columns
 
 Light sections that are as in the line before are left out, one that is no longer known is null. The rows of
-``requests`` and the work of ``steps`` are heavy; these, and events, are written as tables (a list a field), always
-whole. Compression does the rest: lines resemble each other.
+``requests`` and the work of ``steps`` are heavy; they are written as tables (a list a field), always whole. Compression
+does the rest: lines resemble each other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from operator import add, sub
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, defstruct
-from msgspec.structs import astuple, replace
+from msgspec import NODEFAULT, UNSET, Raw, Struct, UnsetType, defstruct
+from msgspec.structs import astuple, fields, replace
 
-from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
-from inferdbg.facts.snapshot import SECTION_TYPES, SECTIONS, Snapshot, Target
+from inferdbg.facts.snapshot import Snapshot
 
 from .columns import ColumnChange, Columns, column_changes, columns_of
 from .tables import rows_of, table_of, table_type
@@ -42,24 +41,24 @@ class StepsWork(Struct):
     contexts: list[int]
 
 
-_CARRIED = ("target", *SECTIONS, "probes")
+_FIELDS = fields(Snapshot)
+_TIMES = ("seq", "wall_ns", "mono_ns")
+_CARRIED = tuple(field.name for field in _FIELDS if field.name not in _TIMES)
+_TARGET = [field.name for field in _FIELDS].index("target")
+_BEFORE_THE_FIRST = [UNSET if field.default is NODEFAULT else field.default for field in _FIELDS]
 _Light = defstruct(
     "Light",
-    [
+    [  # the fields of Snapshot, in their order, then what only the line has
         ("light", int),
         ("wall_ns", int),
         ("mono_ns", int),
-        ("target", Target | UnsetType, UNSET),
-        *((name, cls | None | UnsetType, UNSET) for name, cls in SECTION_TYPES.items()),
-        ("probes", tuple[ProbeReport, ...] | UnsetType, UNSET),
+        *((field.name, field.type | UnsetType, UNSET) for field in _FIELDS if field.name in _CARRIED),
         ("work_count", int, 0),
         ("event_count", int, 0),
         ("happened", Raw, Raw(b"")),
     ],
     gc=False,
 )
-
-
 _Heavy = defstruct(
     "Heavy",
     [
@@ -89,7 +88,7 @@ _light: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Light)
 _heavy: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Heavy)
 _work = msgspec.json.Decoder(_Work)
 _columns = msgspec.json.Decoder(_Columns)
-_happened: msgspec.json.Decoder[Any] = msgspec.json.Decoder(table_type(Event))
+_happened = msgspec.json.Decoder(tuple[Event, ...])
 _NO_COLUMNS: dict[str, bytes | None] = dict.fromkeys(COLUMN_TYPES)
 
 
@@ -124,7 +123,7 @@ class Encoder:
             heavy["work"] = _work_of(_all_steps(snapshot.steps))
         if snapshot.events is not None and snapshot.events.items:
             line["event_count"] = len(snapshot.events.items)
-            line["happened"] = table_of(Event, snapshot.events.items)
+            line["happened"] = snapshot.events.items
         columns = columns_of(snapshot.kvcache)
         changed = column_changes(_NO_COLUMNS if whole_columns or self._light is None else self._columns, columns)
         after = None if whole_columns or self._light is None else self._light.seq
@@ -151,20 +150,17 @@ def decode_light(lines: bytes, most_events: int | None = None) -> list[Moment]:
     ``most_events``: what happened in a Snapshot with more events than that is passed over.
     """
     found: list[Moment] = []
-    values: dict[str, Any] = {}
+    make: Callable[..., Snapshot] = Snapshot
+    values: list[Any] = _BEFORE_THE_FIRST
     for line in _light.decode_lines(lines):
-        values["seq"], values["wall_ns"], values["mono_ns"] = line.light, line.wall_ns, line.mono_ns
-        for name in _CARRIED:
-            section = getattr(line, name)
-            if section is not UNSET:
-                values[name] = section
-        if "target" not in values:
+        values = [old if new is UNSET else new for new, old in zip(astuple(line), values, strict=False)]
+        if values[_TARGET] is UNSET:
             raise msgspec.DecodeError("the first line is not a whole Snapshot")
         events: tuple[Event, ...] | None = ()
         if line.event_count:
             wanted = most_events is None or line.event_count <= most_events
-            events = rows_of(Event, _happened.decode(line.happened)) if wanted else None
-        found.append(Moment(Snapshot(**values), line.work_count, line.event_count, events))
+            events = _happened.decode(line.happened) if wanted else None
+        found.append(Moment(make(*values), line.work_count, line.event_count, events))
     return found
 
 
