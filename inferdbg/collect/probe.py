@@ -14,6 +14,9 @@
         def read(self, now_ns: int) -> Reading:
             found = parse(Path("/sys/class/thermal/thermal_zone0/temp").read_bytes(), Origin(self.name, now_ns))
             return Reading({"temperatures": found})
+
+        def close(self) -> None:
+            pass
 """
 
 from collections.abc import Mapping

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import zstandard
 
-from inferdbg.errors import InferdbgError
-
 MAGIC = b"\x28\xb5\x2f\xfd"
 INDEX_MAGIC = b"\x5d\x2a\x4d\x18"
-MAX_FRAME_BYTES = 1 << 30  # decompressed; more is no recording of ours
+MAX_FRAME_BYTES = 256 << 20  # decompressed; a page is far from it
 _LEVEL = 1
 
 
@@ -29,12 +27,25 @@ def compressor() -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
 
 
-def decompressed(frame: bytes) -> bytes:
-    """The content of one frame; zstandard.ZstdError when it is damaged."""
-    size = zstandard.frame_content_size(frame)
-    if size > MAX_FRAME_BYTES:
-        raise InferdbgError(f"a frame of {size} bytes is no recording of ours")
-    return zstandard.ZstdDecompressor().decompress(frame, max_output_size=MAX_FRAME_BYTES if size < 0 else 0)
+class Decompressor:
+    """Makes the content of frames; not for two threads at a time. Its own object costs as much as a small frame."""
+
+    def __init__(self) -> None:
+        self._zstd = zstandard.ZstdDecompressor()
+
+    def content(self, frame: bytes) -> bytes:
+        """zstandard.ZstdError when the frame is damaged."""
+        size = zstandard.frame_content_size(frame)
+        if size > MAX_FRAME_BYTES:
+            raise zstandard.ZstdError(f"a frame of {size} bytes")
+        return self._zstd.decompress(frame, max_output_size=MAX_FRAME_BYTES if size < 0 else 0)
+
+    def beginning(self, frame: bytes, length: int) -> bytes:
+        """The first bytes of the content; empty when the frame is damaged there."""
+        try:
+            return self._zstd.stream_reader(frame).read(length)
+        except zstandard.ZstdError:
+            return b""
 
 
 def skippable(payload: bytes) -> bytes:

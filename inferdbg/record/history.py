@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferdbg.facts.snapshot import Snapshot
 
-from .frames import decompressed
+from .frames import Decompressor
 from .pages import Frames, Page, PageWriter
 
 HISTORY_BYTES = 24 << 20
@@ -17,6 +17,7 @@ class History:
     def __init__(self, max_bytes: int = HISTORY_BYTES, keep_ns: int = HISTORY_NS) -> None:
         self._max_bytes, self._keep_ns = max_bytes, keep_ns
         self._writer = PageWriter(group_bytes=max_bytes // 4)
+        self._content = Decompressor().content
         self._pages: list[Page] = []
         self._data: dict[int, bytes] = {}
         self._end = self._forgotten = 0
@@ -45,15 +46,15 @@ class History:
 
     def read_light(self, page: Page) -> bytes:
         data = self._data.get(page.start)
-        return self._growing().light if data is None else decompressed(data[: page.light])
+        return self._growing().light if data is None else self._content(data[: page.light])
 
     def read_heavy(self, page: Page) -> bytes:
         data = self._data.get(page.start)
-        return self._growing().heavy if data is None else decompressed(data[page.light : page.light + page.heavy])
+        return self._growing().heavy if data is None else self._content(data[page.light : page.light + page.heavy])
 
     def read_columns(self, page: Page) -> bytes:
         data = self._data.get(page.start)
-        return self._growing().columns if data is None else decompressed(data[page.light + page.heavy :])
+        return self._growing().columns if data is None else self._content(data[page.light + page.heavy :])
 
     def _growing(self) -> Frames:
         growing = self._writer.open_page(self._end)

@@ -17,8 +17,8 @@ from inferdbg.errors import InferdbgError
 from .codec import begins_group
 from .frames import (
     MAGIC,
+    Decompressor,
     Frame,
-    decompressed,
     frame_at,
     next_frame,
     skippable_payload,
@@ -53,6 +53,7 @@ class Recording:
         self.pages: list[Page] = []
         self.lost: list[tuple[int, int]] = []
         self.torn = False
+        self._zstd = Decompressor()
         self._files: list[int] = []
         self._bases: list[int] = []  # where each file begins, as if they were one
         try:
@@ -84,7 +85,7 @@ class Recording:
     def _read(self, page: Page, start: int, length: int) -> bytes:
         number = bisect_right(self._bases, start) - 1
         try:
-            return decompressed(os.pread(self._files[number], length, start - self._bases[number]))
+            return self._zstd.content(os.pread(self._files[number], length, start - self._bases[number]))
         except (zstandard.ZstdError, OSError) as error:
             raise damaged(page, str(error)) from error
 
@@ -100,15 +101,15 @@ class Recording:
         base = self._bases[-1] + os.fstat(self._files[-1]).st_size if self._files else 0
         self._files.append(file)
         self._bases.append(base)
-        start = _header_end(file, path)
+        start = _header_end(file, path, self._zstd)
         if start is None:
             self.torn = True
             return
-        pages = indexed(file, size)
+        pages = indexed(file, size, self._zstd)
         if pages is None:
             self.torn = True
             data = os.pread(file, size, 0)
-            pages, lost = scanned(data, start)
+            pages, lost = scanned(data, start, self._zstd)
             self.lost += lost
         self.pages += [replace(page, start=page.start + base) for page in pages]
 
@@ -132,7 +133,7 @@ def numbered_parts(path: Path) -> list[Path]:
     return [part for _, part in sorted(found)]
 
 
-def indexed(file: int, size: int) -> list[Page] | None:
+def indexed(file: int, size: int, zstd: Decompressor) -> list[Page] | None:
     """The pages that the index at the end of the file names; None when there is none that can be believed."""
     length = trailing_skippable(os.pread(file, 16, max(0, size - 16)))
     if length is None or not 16 <= length <= size:
@@ -142,13 +143,13 @@ def indexed(file: int, size: int) -> list[Page] | None:
     if found is None or not found.skippable or found.end != len(frame):
         return None
     try:
-        pages = _pages.decode(decompressed(skippable_payload(frame)))
+        pages = _pages.decode(zstd.content(skippable_payload(frame)))
     except (zstandard.ZstdError, msgspec.DecodeError):
         return None
     return pages if all(0 <= page.start < page.end <= size and page.count > 0 for page in pages) else None
 
 
-def scanned(data: bytes, start: int) -> tuple[list[Page], list[tuple[int, int]]]:
+def scanned(data: bytes, start: int, zstd: Decompressor) -> tuple[list[Page], list[tuple[int, int]]]:
     """Pages found by walking the frames from ``start``, and the stretches between them that are damaged. What follows
     the last whole page is a torn tail."""
     pages: list[Page] = []
@@ -162,7 +163,7 @@ def scanned(data: bytes, start: int) -> tuple[list[Page], list[tuple[int, int]]]
         at = frame.end
         if frame.skippable:
             continue
-        kind = _kind(data, frame)
+        kind = _kind(zstd.beginning(data[frame.start : frame.end], 12))
         if kind == "light":
             harmed = harmed or bool(frames)
             frames = [frame]
@@ -171,7 +172,7 @@ def scanned(data: bytes, start: int) -> tuple[list[Page], list[tuple[int, int]]]
         else:
             frames, harmed = [], True
         if len(frames) == 3:
-            page = _page(data, frames)
+            page = _page(data, frames, zstd)
             frames = []
             if page is None:
                 harmed = True
@@ -183,22 +184,18 @@ def scanned(data: bytes, start: int) -> tuple[list[Page], list[tuple[int, int]]]
     return pages, lost
 
 
-def _kind(data: bytes, frame: Frame) -> str:
-    """What the first line of the frame begins with; empty when it cannot be read."""
-    try:
-        head = zstandard.ZstdDecompressor().stream_reader(data[frame.start : frame.end]).read(12)
-    except zstandard.ZstdError:
-        return ""
-    return head[2 : head.find(b'"', 2)].decode("latin-1")
+def _kind(beginning: bytes) -> str:
+    """The first key of a line; empty when there is none."""
+    return beginning[2 : beginning.find(b'"', 2)].decode("latin-1")
 
 
-def _page(data: bytes, frames: Sequence[Frame]) -> Page | None:
+def _page(data: bytes, frames: Sequence[Frame], zstd: Decompressor) -> Page | None:
     """The page of three frames; None when one of them is damaged."""
     light, heavy, columns = frames
     try:
-        lines = decompressed(data[light.start : light.end]).splitlines()
-        first_columns = decompressed(data[columns.start : columns.end]).split(b"\n", 1)[0]
-        decompressed(data[heavy.start : heavy.end])
+        lines = zstd.content(data[light.start : light.end]).splitlines()
+        first_columns = zstd.content(data[columns.start : columns.end]).split(b"\n", 1)[0]
+        zstd.content(data[heavy.start : heavy.end])
         first, last = _times.decode(lines[0]), _times.decode(lines[-1])
         whole = begins_group(first_columns)
     except (zstandard.ZstdError, msgspec.DecodeError, IndexError):
@@ -216,7 +213,7 @@ def _page(data: bytes, frames: Sequence[Frame]) -> Page | None:
     )
 
 
-def _header_end(file: int, path: Path) -> int | None:
+def _header_end(file: int, path: Path, zstd: Decompressor) -> int | None:
     """Where the first frame, the header, ends; None when not even that was written."""
     head = os.pread(file, _MOST_HEADER_BYTES, 0)
     if len(head) < _MOST_HEADER_BYTES and MAGIC.startswith(head[:4]) and frame_at(head, 0) is None:
@@ -225,7 +222,7 @@ def _header_end(file: int, path: Path) -> int | None:
     if frame is None or frame.skippable:
         raise not_ours(str(path))
     try:
-        line = decompressed(head[: frame.end])
+        line = zstd.content(head[: frame.end])
     except zstandard.ZstdError:
         return frame.end  # damaged; what follows may be whole
     parse_header(line, str(path))
