@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from inferdbg.probes.discovery import Found, FoundEngine
     from inferdbg.record.writer import RecordingWriter
 
+    Record = Callable[[], RecordingWriter | None]
+
 HELP = "TARGET is a PID, the URL of a bundled engine on this machine, a black box or a recording."
 _ADDRESS = re.compile(r"(?:https?://.+|(?:\[[0-9a-f:]+\]|[\w.-]+)?:\d+/?)", re.IGNORECASE)
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
@@ -32,13 +34,13 @@ def discovered(folders: Sequence[str] = ()) -> "Found":
     return discover(now_wall_ns=time.time_ns(), now_mono_ns=time.monotonic_ns(), folders=folders)
 
 
-def source_of(target: str | None, recording: "RecordingWriter | None" = None, *, brief: bool = False) -> "Source":
+def source_of(target: str | None, record: "Record" = lambda: None, *, brief: bool = False) -> "Source":
     """Raises InferdbgError when there is no such thing, it cannot be read, or nothing was named and several are there.
-    ``recording`` gets what is seen of an engine; it is refused for what is recorded already. ``brief``: for a look or
-    two."""
+    ``record`` opens what gets all that is seen of an engine, if anything does. ``brief``: for a look or two."""
     if target is not None and not target.isdigit() and os.path.exists(target) and not _is_box(target):
-        return _replayed(target, recording)
+        return _replayed(target)
     engine = engine_of(target)
+    recording = record()
     return brief_source(engine) if brief and recording is None else engine_source(engine, recording)
 
 
@@ -46,16 +48,18 @@ def source_of_file(path: str, *, brief: bool = False) -> "Source":
     """A recording or a black box. Raises InferdbgError."""
     if not os.path.exists(path) and not _has_parts(path):
         raise InferdbgError(f"there is no file {path}", "name a recording (run.idbg) or a black box")
-    return _replayed(path, None) if _has_parts(path) or not _is_box(path) else source_of(path, brief=brief)
+    return _replayed(path) if _has_parts(path) or not _is_box(path) else source_of(path, brief=brief)
 
 
 def engine_of(target: str | None) -> "FoundEngine":
-    """The engine, living or dead, that a PID, a URL, a box or nothing means."""
+    """The engine, living or dead, that a PID, a URL, a box or nothing means. Raises InferdbgError."""
     if target is None:
         return the_only_one(discovered())
     if target.isdigit():
         return _of_pid(int(target))
     if os.path.exists(target):
+        if not _is_box(target):
+            raise InferdbgError(f"{target} is no black box of an engine", f"inferdbg open {target}", Exit.USAGE)
         return _described(target)
     if _ADDRESS.fullmatch(target):
         return _of_url(target)
@@ -78,25 +82,27 @@ def brief_source(engine: "FoundEngine") -> "BriefSource":
     """The same for a look or two, sooner there."""
     from inferdbg.cli.brief import BriefSource
 
-    return BriefSource(_collector(engine), live=engine.alive)
+    return BriefSource(_collector(engine, brief=True), live=engine.alive)
 
 
-def _collector(engine: "FoundEngine") -> "Collector":
+def _collector(engine: "FoundEngine", *, brief: bool = False) -> "Collector":
     from inferdbg.collect.collector import Collector
     from inferdbg.facts.snapshot import Target
 
     kind: Literal["process", "box"] = "process" if engine.alive else "box"
-    return Collector(Target(kind, name_of(engine), engine.pid, engine.box_path), probes_of(engine))
+    return Collector(Target(kind, name_of(engine), engine.pid, engine.box_path), probes_of(engine, brief=brief))
 
 
-def probes_of(engine: "FoundEngine") -> list["Probe"]:
+def probes_of(engine: "FoundEngine", *, brief: bool = False) -> list["Probe"]:
     """In order of authority."""
     from inferdbg.probes.engine_box import EngineBox
     from inferdbg.probes.processes import ProcessFiles
 
     probes: list[Probe] = [EngineBox(engine.box_path)]
     if engine.alive and engine.pid is not None:
-        probes.append(ProcessFiles(engine.pid, "engine"))
+        processes = ProcessFiles(engine.pid)
+        processes.isolated = not brief  # what it reads does not block; to start a child takes longer than a look
+        probes.append(processes)
     return probes
 
 
@@ -171,11 +177,9 @@ def _has_parts(path: str) -> bool:
     return bool(numbered_parts(Path(path)))
 
 
-def _replayed(path: str, recording: "RecordingWriter | None") -> "Source":
+def _replayed(path: str) -> "Source":
     from inferdbg.record.replay import ReplaySource
 
-    if recording is not None:
-        raise InferdbgError(f"{path} is recorded already", f"inferdbg open {path}", Exit.USAGE)
     return ReplaySource(path)
 
 
@@ -189,7 +193,8 @@ def _of_pid(pid: int) -> "FoundEngine":
             name = text.safe(file.read().strip())
     except OSError:
         raise InferdbgError(
-            f"there is no process {pid}, and no black box of one", "inferdbg top lists engines"
+            f"there is no process {pid}, and no black box of one is found",
+            f"if it ran with --blackbox-dir DIR: inferdbg attach DIR/{pid}-*.box",
         ) from None
     unseen = "\n".join(found.unseen)
     raise InferdbgError(

@@ -50,3 +50,8 @@ def test_many_dead_are_counted_not_listed() -> None:
 def test_the_kernel_is_asked_about_living_processes_only() -> None:
     assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes"]
     assert [probe.name for probe in probes_of(DEAD)] == ["engine box"]
+
+
+def test_one_look_starts_no_child() -> None:
+    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True]
+    assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False]

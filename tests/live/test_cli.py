@@ -101,10 +101,10 @@ def test_a_recording_is_not_overwritten_unless_told(engine: Serving, tmp_path: P
 
 def test_a_recording_that_is_ended_by_a_signal_is_complete(engine: Serving, tmp_path: Path) -> None:
     path = tmp_path / "run.idbg"
-    recorder = subprocess.Popen([*INFERDBG, "record", engine.box, "-o", str(path)], stderr=subprocess.PIPE)
-    eventually(lambda: Done(path.stat().st_size if path.exists() else 0, "", ""), lambda done: done.code > 1000)
-    recorder.send_signal(signal.SIGTERM)
-    _, said = recorder.communicate(timeout=DEADLINE_S)
+    with subprocess.Popen([*INFERDBG, "record", engine.box, "-o", str(path)], stderr=subprocess.PIPE) as recorder:
+        eventually(lambda: Done(path.stat().st_size if path.exists() else 0, "", ""), lambda done: done.code > 1000)
+        recorder.send_signal(signal.SIGTERM)
+        _, said = recorder.communicate(timeout=DEADLINE_S)
     assert recorder.returncode == 0
     assert b"recorded" in said
     assert inferdbg("open", str(path)).code == 0
@@ -195,6 +195,27 @@ def test_a_box_that_cannot_be_read_is_told_in_a_line(
     assert done.code == 3
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+def test_what_cannot_be_recorded_leaves_no_file(engine: Serving, tmp_path: Path) -> None:
+    path, other = str(tmp_path / "run.idbg"), str(tmp_path / "other.idbg")
+    assert inferdbg("record", engine.box, "-o", path, "--for", "1ms").code == 0
+    for argv, code in (
+        (("record", path, "-o", other), 2),
+        (("record", "no such thing", "-o", other), 3),
+        (("attach", engine.box, "--once", "--record", other), 2),
+    ):
+        assert inferdbg(*argv).code == code, argv
+        assert not os.path.exists(other), argv
+
+
+def test_serving_without_torch_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from inferdbg.cli.main import main; sys.exit(main(['serve', 'tiny']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[1] == "  pip install 'inferdbg[engine]'"
 
 
 def test_a_recording_that_is_none_is_told_in_a_line(tmp_path: Path) -> None:

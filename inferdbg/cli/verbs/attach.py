@@ -15,7 +15,7 @@ from inferdbg.cli.options import (
     writer,
 )
 from inferdbg.cli.output import Output
-from inferdbg.errors import Exit
+from inferdbg.errors import Exit, InferdbgError
 
 
 @click.command(
@@ -49,7 +49,9 @@ def command(
     --once and --json exit with 0 when all is well, 1 when something is wrong.
     """
     brief = as_json or once or not out.data.isatty()
-    with contextlib.closing(target.source_of(target_name, writer(record, force=force), brief=brief)) as source:
+    if record is not None and brief:
+        raise InferdbgError("one look is not recorded", "inferdbg record keeps what is seen over a time", Exit.USAGE)
+    with contextlib.closing(target.source_of(target_name, lambda: writer(record, force=force), brief=brief)) as source:
         if as_json:
             return looking.as_object(out, source, blocks=blocks)
         if brief:

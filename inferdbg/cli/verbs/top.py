@@ -4,6 +4,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from inferdbg.facts.source import Source
     from inferdbg.facts.window import Window
     from inferdbg.probes.discovery import FoundEngine
-    from inferdbg.record.writer import RecordingWriter
 
 DEMO_SERVE = ("--num-blocks", "160", "--max-running", "16", "--token-budget", "128")
 """Small enough that queues, evictions and preemptions can be seen."""
@@ -52,9 +52,9 @@ def command(
     with 0, whatever it sees. Exit code 4 when no engine runs here.
     """
     signal.signal(signal.SIGTERM, _end)
-    recording = writer(record, force=force)
+    keep = partial(writer, record, force=force)
     if demo:
-        return _demo(out, model, interval_ns, recording)
+        return _demo(out, model, interval_ns, keep)
     found = target.discovered(folders)
     living = [engine for engine in found.engines if engine.alive]
     if not living:
@@ -63,10 +63,10 @@ def command(
     for other in living:
         if other is not chosen:
             out.say(f"also here: {target.line_of(other)}   inferdbg attach {other.pid or other.box_path}")
-    return _show(out, chosen, interval_ns, recording)
+    return _show(out, chosen, interval_ns, keep)
 
 
-def _demo(out: Output, model: str | None, interval_ns: int, recording: "RecordingWriter | None") -> int:
+def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record") -> int:
     from inferdbg.cli.demo import Demo
 
     out.progress("starting a small engine …")
@@ -74,17 +74,17 @@ def _demo(out: Output, model: str | None, interval_ns: int, recording: "Recordin
         out.say(f"demo: {serving.model} at {serving.url}, pid {serving.pid}")
         if serving.box is None:
             raise InferdbgError("the demo's engine keeps no black box")
-        return _show(out, target.engine_of(serving.box), interval_ns, recording, ready=_flows)
+        return _show(out, target.engine_of(serving.box), interval_ns, keep, ready=_flows)
 
 
 def _show(
     out: Output,
     engine: "FoundEngine",
     interval_ns: int,
-    recording: "RecordingWriter | None",
+    keep: "target.Record",
     ready: "Callable[[Window], bool]" = lambda window: True,
 ) -> int:
-    with contextlib.closing(target.engine_source(engine, recording)) as source:
+    with contextlib.closing(target.engine_source(engine, keep())) as source:
         if out.data.isatty():
             looking.on_screen(source, interval_ns)
         else:
