@@ -4,6 +4,7 @@ Prompts and outputs are not in Snapshots; what is left are log lines, reasons, m
 """
 
 import re
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ _SECRETS = re.compile(
 _SHOWN = ("url", "bearer", "named", "flag", "pem")
 
 
+@lru_cache(maxsize=512)
 def redacted_text(text: str) -> str:
     """The text without what looks like a secret; the name of the secret stays."""
     return _SECRETS.sub(_masked, text)
@@ -39,7 +41,7 @@ def redacted(snapshot: Snapshot) -> Snapshot:
     changed: dict[str, object] = {}
     if snapshot.events is not None and any(event.text for event in snapshot.events.items):
         items = tuple(
-            event if (text := redacted_text(event.text)) == event.text else replace(event, text=text)
+            event if not event.text or (text := redacted_text(event.text)) == event.text else replace(event, text=text)
             for event in snapshot.events.items
         )
         changed["events"] = replace(snapshot.events, items=items)
