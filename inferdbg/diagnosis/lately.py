@@ -15,14 +15,19 @@ _STEPS_THAT_TELL_NORMAL = 64
 
 
 def normal_step_ns(window: Window) -> int | None:
-    """Median length of the last steps; None when none is known."""
+    """Median length of the last steps, of those that did at least half of what the running one does where there are
+    any: a prompt of 2,000 tokens is not stuck because it takes longer than a decode. None when no step is known."""
     steps = window.steps(_STEPS_THAT_TELL_NORMAL)
-    return round(median(step.total_ns for step in steps)) if steps else None
+    running = window.now.steps.running if window.now.steps is not None else None
+    work = running.prefill_tokens + running.decode_tokens if running is not None else 0
+    alike = [step for step in steps if 2 * (step.prefill_tokens + step.decode_tokens) >= work]
+    return round(median(step.total_ns for step in alike or steps)) if steps else None
 
 
 def patience_ns(window: Window) -> int:
-    """How long an engine may be silent before it counts as stuck: 2 s, or five normal steps where those are longer."""
-    return max(2 * SECOND, 5 * (normal_step_ns(window) or 0))
+    """How long an engine may be silent before it counts as stuck: 1.5 s, or four normal steps where those are longer,
+    so that whoever looks after 2 s, or five normal steps, is told."""
+    return max(3 * SECOND // 2, 4 * (normal_step_ns(window) or 0))
 
 
 def events_of(window: Window, *kinds: str, over_ns: int = MINUTE) -> list[Event]:
