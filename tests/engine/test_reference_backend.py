@@ -1,7 +1,6 @@
 """The reference backend says what transformers says, however its work is cut and its cache is laid out."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,15 +30,6 @@ SHAPES = {
     ),
 }
 PROMPT_LENGTHS = (1, 5, 17, 40)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads gain nothing on models this small, and lose much where other work runs beside the tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def made(config: ModelConfig, dtype: torch.dtype = torch.float32) -> LoadedModel:
