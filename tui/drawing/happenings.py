@@ -43,7 +43,8 @@ def _alike(event: Event) -> tuple[str, int, int | None, int | None]:
 
 def event_line(event: Event, names: Names, now_ns: int, times: int = 1) -> Line:
     """``times``: for how many blocks the same happened."""
-    ago = fit_text(f"-{text.duration(max(0, now_ns - event.mono_ns))}", 8, right=True)
+    ago_ns = now_ns - event.mono_ns
+    ago = fit_text(f"-{text.duration(ago_ns)}" if ago_ns > 0 else "now", 8, right=True)
     return line(dim(f"{ago}  "), Span(f"{event.kind:<12}", _INKS.get(event.kind, "")), event_text(event, names, times))
 
 
