@@ -120,9 +120,7 @@ def main(arguments: list[str]) -> int:
         requests = max(len(s.requests.items) if s.requests else 0 for s in seen)
         print(f"{len(seen)} Snapshots of a real engine, up to {requests} requests; read back unequal: {unequal}")
         count, differing, kinds = same_pictures(seen, live, replay)
-        print(
-            f"{count} pictures ({kinds} distinct) of {len(VIEWS)} views, live and from the recording: {differing} differ"
-        )
+        print(f"{count} pictures ({kinds} distinct) of {len(VIEWS)} views, live and recorded: {differing} differ")
         replay.close()
     return 0 if seen and kinds > len(VIEWS) and not unequal and not differing else 1
 
