@@ -107,3 +107,8 @@ def test_what_a_verb_returns_is_the_exit_code() -> None:
 def test_an_interval_that_would_only_burn_the_processor_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "1", "--interval", "1ms"]) == Exit.USAGE
     assert "at least 10ms" in capsys.readouterr().err
+
+
+def test_an_option_that_would_do_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["top", "--model", "tiny"]) == Exit.USAGE
+    assert "give both" in capsys.readouterr().err

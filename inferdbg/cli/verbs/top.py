@@ -51,6 +51,8 @@ def command(
     """Finds the engines of this machine and shows the busiest, live. Without a terminal it prints one look and exits
     with 0, whatever it sees. Exit code 4 when no engine runs here.
     """
+    if model is not None and not demo:
+        raise click.UsageError("--model says what --demo serves: give both")
     signal.signal(signal.SIGTERM, _end)
     keep = partial(writer, record, force=force)
     if demo:
