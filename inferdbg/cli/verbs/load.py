@@ -1,13 +1,12 @@
 """`inferdbg load`: synthetic traffic against a server of the OpenAI API."""
 
-import signal
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from inferdbg import text
+from inferdbg.cli.ending import Ending
 from inferdbg.cli.options import duration, example, json_option
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit
@@ -60,9 +59,6 @@ def command(
         concurrency=concurrency or named.concurrency,
         abort=named.abort if abort is None else abort,
     )
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     summary = run(
         url,
         traffic,
@@ -71,7 +67,7 @@ def command(
         duration_s=None if duration_ns is None else duration_ns / 1e9,
         requests=requests,
         report=lambda progress: out.progress(_in_words(progress)),
-        stop=stop,
+        stop=Ending().event(),
     )
     if as_json:
         out.show_json(summary)

@@ -1,14 +1,13 @@
 """`inferdbg record`: keeps what is seen of an engine in a file, to look at it later as if it were live."""
 
 import contextlib
-import signal
-import threading
 import time
 
 import click
 
 from inferdbg import text
 from inferdbg.cli import looking, target
+from inferdbg.cli.ending import Ending
 from inferdbg.cli.options import duration, example, force_option, interval_option, size, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit
@@ -43,9 +42,7 @@ def command(
 
     Prompts and answers are never recorded. Exit code 1 when the target died.
     """
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    ending = Ending()
     engine = target.engine_of(target_name)
     recording = writer(path, keep_ns=keep_ns, max_bytes=max_bytes, force=force)
     assert recording is not None
@@ -63,7 +60,7 @@ def command(
             out.progress(f"{text.duration(now - began)}: {looks} looks, {text.size(recording.bytes_written)}")
             if ended or (duration_ns is not None and now - began >= duration_ns):
                 break
-            if stop.wait(max(0.0, (began + looks * interval_ns - now) / 1e9)):
+            if ending.wait(max(0.0, (began + looks * interval_ns - now) / 1e9)):
                 break
     span = text.duration(now - began)
     written = text.size(recording.bytes_written)
