@@ -200,7 +200,7 @@ class ReferenceBackend:
     def _count(self, batch: Batch, busy_ns: tuple[int, int, int, int]) -> None:
         """Adds one step to the columns ``kernels.*``, by the formulas above."""
         config, memory, item = self._config, self._memory, self._dtype.itemsize
-        tokens, requests_read = len(batch.token_ids), sum(batch.context_lengths)
+        tokens, seen = len(batch.token_ids), sum(batch.context_lengths)
         squares = sum(map(mul, batch.query_lengths, batch.query_lengths))
         pairs = sum(map(mul, batch.query_lengths, batch.context_lengths)) + (squares + tokens) // 2
         sampled, hidden, layers = len(batch.sampled), config.hidden_size, config.layers
@@ -214,7 +214,7 @@ class ReferenceBackend:
         )
         moved = (
             2 * tokens * hidden * item,
-            layers * item * (2 * hidden * (query + key) + 2 * key * (requests_read + 2 * tokens) + 2 * tokens * hidden),
+            layers * item * (2 * hidden * (query + key) + 2 * key * (seen + 2 * tokens) + 2 * tokens * hidden),
             layers * item * (mlp + 2 * tokens * hidden),
             item * (hidden * vocabulary + sampled * hidden) + 4 * sampled * vocabulary if sampled else 0,
         )
