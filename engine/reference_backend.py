@@ -87,7 +87,6 @@ class ReferenceBackend:
             for layer in range(config.layers)
         ]
         self._frequencies = _frequencies(config, tensors.get("rope_divisors"))
-        self._launched = 0
 
     def attach(self, memory: EngineMemory, *, num_blocks: int, block_size: int) -> None:
         """Allocates the cache; raises ConfigError when it does not fit into memory. Called once, before ``forward``."""
@@ -119,7 +118,7 @@ class ReferenceBackend:
         layout = lay_out(batch, self._tables, self._block_size, self._dtype)
         if len(layout.fresh_blocks):  # padded attention reads past a sequence's end: NaN there would spread to it
             self._cache.index_fill_(2, layout.fresh_blocks, 0)
-        launched = self._launched
+        launched = pulse[_LAUNCHED]  # goes on counting after a pass that failed half-way
         began = clock()
         pulse[_KERNEL] = EMBED + 1
         pulse[_LAUNCHED] = launched = launched + 1
@@ -158,7 +157,6 @@ class ReferenceBackend:
         else:
             logits = torch.empty(0, config.vocabulary)
         pulse[_KERNEL] = 0
-        self._launched = launched
         self._count(batch, (embed_ns, attention_ns, mlp_ns, head_ns))
         return logits
 

@@ -79,6 +79,9 @@ def command(
     Faults to plant: leak, stall, wedge, livelock, nan, kill, segfault, abort, corrupt, slow-sampler; each takes step=N,
     see engine/faults.py.
     """
+    # Idle OpenMP threads spin for long by default, and on a busy machine they take the processor from those with work:
+    # steps of 50 ms were seen to take a second. This must be said before torch loads.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     with _engine_extra():
         from inferdbg.engine.config import EngineConfig
 
