@@ -35,7 +35,7 @@ from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Request, Requests, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts, Server
-from inferdbg.facts.sections.steps import Step, Steps, Work
+from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND
 
@@ -124,7 +124,7 @@ class MadeUp:
         return Step(
             *(self._step, now_ns, 900_000, 400_000, forward_ns, 2_000_000, 500_000, 90_000),
             *(512, chunk, RUNNING - 1, RUNNING, REQUESTS - RUNNING),
-            work,
+            Shares.of(work),
         )
 
     def _event(self, now_ns: int, index: int) -> Event:

@@ -4,9 +4,10 @@ from inferdbg.blackbox.reader import EventRecord, EventsRead, StepRecord, StepsR
 from inferdbg.engine import hooks
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Event, Events
-from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
+from inferdbg.facts.sections.steps import DECODE, NO_SHARES, PREFILL, Shares, Step, Steps
 
-_WORK_KINDS: dict[int, WorkKind] = {hooks.WorkKind.PREFILL: "prefill", hooks.WorkKind.DECODE: "decode"}
+_WORK_KINDS = bytes([hooks.WorkKind.PREFILL, hooks.WorkKind.DECODE])
+_TO_OURS = bytes.maketrans(_WORK_KINDS, bytes([PREFILL, DECODE]))
 _EVENT_KINDS: dict[int, str] = {
     hooks.EventKind.REJECTED: "rejected",
     hooks.EventKind.SCHEDULED: "scheduled",
@@ -42,7 +43,7 @@ def _step(record: StepRecord) -> Step:
         _, step, start, schedule, prepare, forward, sample, commit, idle, budget, prefill, decode, running, waiting,
         scheduled, _, _,
     ) = record.fields  # fmt: skip
-    work = _work(record)
+    shares = _shares(record)
     return Step(
         step=step,
         start_ns=start,
@@ -57,19 +58,17 @@ def _step(record: StepRecord) -> Step:
         decode_tokens=decode,
         running=running,
         waiting=waiting,
-        work=work,
-        work_lost=len(work) != scheduled,
+        shares=shares,
+        work_lost=len(shares) != scheduled,
     )
 
 
-def _work(record: StepRecord) -> tuple[Work, ...]:
+def _shares(record: StepRecord) -> Shares:
+    """None of them when one is of a kind that no engine writes."""
     if record.work is None:
-        return ()
+        return NO_SHARES
     numbers, kinds, tokens, contexts = record.work
-    try:
-        return tuple(map(Work, numbers, [_WORK_KINDS[kind] for kind in kinds], tokens, contexts))
-    except KeyError:  # a kind that no engine writes
-        return ()
+    return Shares(numbers, kinds.translate(_TO_OURS), tokens, contexts) if not kinds.strip(_WORK_KINDS) else NO_SHARES
 
 
 def events(read: EventsRead, origin: Origin) -> Events:

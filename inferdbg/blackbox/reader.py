@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -64,11 +64,11 @@ class Moment(Struct, frozen=True):
 
 
 class StepRecord(NamedTuple):
-    """One step. ``fields``: as writer.STEP. ``work``: numbers, kinds, tokens and contexts, an item a scheduled request;
-    None when it was overwritten."""
+    """One step. ``fields``: as writer.STEP. ``work``: numbers, kinds, tokens and contexts as writer.ENTRY_TYPES, an
+    item a scheduled request; None when it was overwritten."""
 
     fields: tuple[int, ...]
-    work: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]] | None
+    work: tuple[bytes, bytes, bytes, bytes] | None
 
 
 class StepsRead(NamedTuple):
@@ -222,9 +222,7 @@ class Box:
         last = events[-1].sequence if events else known
         return EventsRead(events, last, 0 if after is None else last - after - len(events))
 
-    def _work(
-        self, steps: list[tuple[int, ...]], head: int
-    ) -> list[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]] | None]:
+    def _work(self, steps: list[tuple[int, ...]], head: int) -> list[tuple[bytes, bytes, bytes, bytes] | None]:
         """The entries of these steps, from as few reads as possible."""
         places = self.layout.entries
         capacity = places["numbers"].length
@@ -235,14 +233,14 @@ class Box:
 
         start = min((fields[15] for fields in steps if kept(fields)), default=head)
         numbers, kinds, tokens, contexts = (
-            memoryview(self._ring_bytes(place, SIZES[place.typecode], start, head)).cast(place.typecode).tolist()
-            for place in (places[name] for name in ENTRY_TYPES)
+            self._ring_bytes(places[name], SIZES[typecode], start, head) for name, typecode in ENTRY_TYPES.items()
         )
-        found: list[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]] | None] = []
+        found: list[tuple[bytes, bytes, bytes, bytes] | None] = []
         for fields in steps:
             if kept(fields):
-                part = slice(fields[15] - start, fields[15] - start + fields[16])
-                found.append((numbers[part], kinds[part], tokens[part], contexts[part]))
+                first, end = fields[15] - start, fields[15] - start + fields[16]
+                words = slice(4 * first, 4 * end)
+                found.append((numbers[words], kinds[first:end], tokens[words], contexts[words]))
             else:
                 found.append(None)
         return found

@@ -10,6 +10,7 @@ import msgspec
 
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
+from inferdbg.facts.sections.steps import Shares
 from inferdbg.facts.snapshot import Snapshot
 
 SCHEMA = "inferdbg.snapshot.v1"
@@ -36,9 +37,14 @@ def as_json(snapshot: Snapshot, findings: Sequence[Finding], *, blocks: bool) ->
 
 
 def _object(value: msgspec.Struct) -> dict[str, object]:
-    """Its fields, those that are None or bytes left out; also those that have their default."""
+    """Its fields, those that are None or bytes left out; also those that have their default. The shares of a step are
+    its ``work``, a row each."""
     fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
-    return {name: _plain(found) for name, found in fields if found is not None and not isinstance(found, bytes)}
+    return {
+        "work" if isinstance(found, Shares) else name: _plain(found.rows() if isinstance(found, Shares) else found)
+        for name, found in fields
+        if found is not None and not isinstance(found, bytes)
+    }
 
 
 def _plain(value: object) -> object:

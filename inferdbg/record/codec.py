@@ -1,17 +1,15 @@
 """A Snapshot as three lines of JSON, and back.
 
     light     {"light": 7, "wall_ns": …, "mono_ns": …, "scheduler": {…}, …}   what a Window keeps of the past
-    heavy     {"heavy": 7, "rows": {…}, "work": {…}}                          read for the moment that is looked at
-    columns   {"columns": 7, "after": 6, "changed": {…}}                      what changed in the block columns
+    heavy     {"heavy": 7, "rows": {…}, "ran": […]}                           read for the moment that is looked at
+    columns   {"columns": 7, "after": 6, "changed": {…}, "tables": {…}}       what changed in block columns and tables
 
 Light sections that are as in the line before are left out, one that is no longer known is null. The rows of
-``requests`` and the work of ``steps`` are heavy; they are written as tables (a list a field), always whole. Compression
+``requests`` (a list a field) and the work of ``steps`` are heavy and readable without the lines before. Compression
 does the rest: lines resemble each other.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
-from operator import add, sub
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,25 +19,14 @@ from msgspec.structs import astuple, fields, replace
 from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.requests import Request
-from inferdbg.facts.sections.steps import Step, Steps, Work, WorkKind
+from inferdbg.facts.sections.steps import NO_SHARES, Step, Steps
 from inferdbg.facts.snapshot import Snapshot
 
+from .block_tables import TableChanges, Tables, table_changes, tables_of
+from .block_tables import apply as put
 from .columns import ColumnChange, Columns, column_changes, columns_of
 from .tables import rows_of, table_of, table_type
-
-
-class StepsWork(Struct):
-    """What the steps of a Snapshot ran, all steps after one another, the running one last: ``counts`` tells them
-    apart, ``lost`` are their own ``work_lost``. ``contexts`` are differences to the entry at the same place in the
-    step before."""
-
-    counts: list[int]
-    lost: list[bool]
-    requests: list[int]
-    kinds: list[WorkKind]
-    tokens: list[int]
-    contexts: list[int]
-
+from .work import Ran, shares_of, told
 
 _FIELDS = fields(Snapshot)
 _TIMES = ("seq", "wall_ns", "mono_ns")
@@ -64,7 +51,7 @@ _Heavy = defstruct(
     [
         ("heavy", int),
         ("rows", table_type(Request) | None, None),
-        ("work", StepsWork | None, None),
+        ("ran", list[Ran | None], []),
     ],
 )
 
@@ -72,7 +59,7 @@ _Heavy = defstruct(
 class _Work(Struct):
     """A heavy line of which only the work is wanted."""
 
-    work: StepsWork | None = None
+    ran: list[Ran | None] = []
 
 
 class _Columns(Struct, omit_defaults=True):
@@ -81,6 +68,7 @@ class _Columns(Struct, omit_defaults=True):
     columns: int
     changed: dict[str, ColumnChange | None]
     after: int | None = None
+    tables: TableChanges | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -105,7 +93,9 @@ class Encoder:
 
     def __init__(self) -> None:
         self._light: Snapshot | None = None
+        self._after: int | None = None  # the last line of columns
         self._columns = _NO_COLUMNS
+        self._tables: Tables = {}
 
     def encode(self, snapshot: Snapshot, *, whole_light: bool = False, whole_columns: bool = False) -> Lines:
         """Against the Snapshot before, or ``whole``: readable without it."""
@@ -115,24 +105,32 @@ class Encoder:
             new, old = getattr(light, name), None if before is None else getattr(before, name)
             if new is not old and new != old:
                 line[name] = new
+        self._light = light
         heavy: dict[str, Any] = {"heavy": snapshot.seq}
+        tables = tables_of(snapshot.requests)
         if snapshot.requests is not None and snapshot.requests.items:
             heavy["rows"] = table_of(Request, snapshot.requests.items)
+            if tables is not None:
+                heavy["rows"].pop("blocks", None)
         if snapshot.steps is not None and (count := work_count(snapshot)):
             line["work_count"] = count
-            heavy["work"] = _work_of(_all_steps(snapshot.steps))
+            heavy["ran"] = told((step.shares, step.work_lost) for step in _all_steps(snapshot.steps))
         if snapshot.events is not None and snapshot.events.items:
             line["event_count"] = len(snapshot.events.items)
             line["happened"] = snapshot.events.items
-        columns = columns_of(snapshot.kvcache)
-        changed = column_changes(_NO_COLUMNS if whole_columns or self._light is None else self._columns, columns)
-        after = None if whole_columns or self._light is None else self._light.seq
-        self._light, self._columns = light, columns
         return Lines(
             _encode(line) + b"\n",
             _encode(heavy) + b"\n",
-            _encode(_Columns(snapshot.seq, changed, after)) + b"\n",
+            _encode(self._changes(snapshot, tables or {}, whole=whole_columns)) + b"\n",
         )
+
+    def _changes(self, snapshot: Snapshot, tables: Tables, *, whole: bool) -> _Columns:
+        after = None if whole else self._after
+        columns = columns_of(snapshot.kvcache)
+        changed = column_changes(_NO_COLUMNS if after is None else self._columns, columns)
+        moved = table_changes({} if after is None else self._tables, tables)
+        self._after, self._columns, self._tables = snapshot.seq, columns, tables
+        return _Columns(snapshot.seq, changed, after, moved)
 
 
 class Moment(NamedTuple):
@@ -168,19 +166,25 @@ def decode_whole(moment: Moment, heavy: bytes, columns: Iterable[bytes]) -> Snap
     """All that was recorded of a moment: its own heavy line, and the lines of columns from the last whole one up to
     its own. msgspec.DecodeError when these do not follow each other."""
     snapshot, line = with_events(moment), _heavy.decode(heavy)
+    if snapshot.kvcache is None and snapshot.requests is None:
+        return _with_work(snapshot, line.ran)
+    held, tables, before = Columns(), dict[int, bytes](), None
+    for encoded in columns:
+        changes = _columns.decode(encoded)
+        if changes.after != before:
+            raise msgspec.DecodeError("a line of block columns is missing")
+        before = changes.columns
+        held.apply(changes.changed)
+        if changes.tables is not None:
+            put(tables, changes.tables)
     if snapshot.kvcache is not None:
-        held, before = Columns(), None
-        for encoded in columns:
-            changes = _columns.decode(encoded)
-            if changes.after != before:
-                raise msgspec.DecodeError("a line of block columns is missing")
-            before = changes.columns
-            held.apply(changes.changed)
         snapshot = replace(snapshot, kvcache=replace(snapshot.kvcache, **held.values()))
     if snapshot.requests is not None:
+        if line.rows is not None and line.rows.blocks is UNSET:
+            line.rows.blocks = [tables.get(number, b"") for number in line.rows.number]
         items = () if line.rows is None else rows_of(Request, line.rows)
         snapshot = replace(snapshot, requests=replace(snapshot.requests, items=items))
-    return _with_work(snapshot, line.work)
+    return _with_work(snapshot, line.ran)
 
 
 def begins_group(columns: bytes) -> bool:
@@ -190,7 +194,7 @@ def begins_group(columns: bytes) -> bool:
 
 def with_work(snapshot: Snapshot, heavy: bytes) -> Snapshot:
     """A Snapshot ``without_work`` with the work that its heavy line tells."""
-    return _with_work(snapshot, _work.decode(heavy).work)
+    return _with_work(snapshot, _work.decode(heavy).ran)
 
 
 def with_events(moment: Moment) -> Snapshot:
@@ -202,53 +206,25 @@ def with_events(moment: Moment) -> Snapshot:
     return replace(snapshot, events=replace(events, items=moment.events, dropped=dropped))
 
 
-def _with_work(snapshot: Snapshot, work: StepsWork | None) -> Snapshot:
-    if snapshot.steps is None or work is None:
+def _with_work(snapshot: Snapshot, ran: list[Ran | None]) -> Snapshot:
+    if snapshot.steps is None or not ran:
         return snapshot
-    told = [
-        replace(step, work=ran, work_lost=lost)
-        for step, ran, lost in zip(_all_steps(snapshot.steps), _shares(work), work.lost, strict=True)
+    steps = [
+        step if one is None else replace(step, shares=shares, work_lost=one.lost)
+        for step, one, shares in zip(_all_steps(snapshot.steps), ran, shares_of(ran), strict=True)
     ]
-    return replace(snapshot, steps=_with_steps(snapshot.steps, told))
+    return replace(snapshot, steps=_with_steps(snapshot.steps, steps))
 
 
 def _all_steps(steps: Steps) -> list[Step]:
     return [*steps.items] if steps.running is None else [*steps.items, steps.running]
 
 
-def _with_steps(steps: Steps, told: list[Step]) -> Steps:
+def _with_steps(steps: Steps, others: list[Step]) -> Steps:
     """The section with other steps in the places of its own."""
     if steps.running is None:
-        return replace(steps, items=tuple(told))
-    return replace(steps, items=tuple(told[:-1]), running=told[-1])
-
-
-def _work_of(steps: Sequence[Step]) -> StepsWork:
-    found = StepsWork([len(step.work) for step in steps], [step.work_lost for step in steps], [], [], [], [])
-    before: Sequence[int] = ()
-    for step in steps:
-        if not step.work:
-            before = ()
-            continue
-        requests, kinds, tokens, contexts = zip(*map(astuple, step.work), strict=True)
-        found.requests += requests
-        found.kinds += kinds
-        found.tokens += tokens
-        found.contexts += map(sub, contexts, chain(before, repeat(0)))
-        before = contexts
-    return found
-
-
-def _shares(work: StepsWork) -> list[tuple[Work, ...]]:
-    found = []
-    before: list[int] = []
-    start = 0
-    for count in work.counts:
-        part = slice(start, start + count)
-        before = list(map(add, work.contexts[part], chain(before, repeat(0))))
-        found.append(tuple(map(Work, work.requests[part], work.kinds[part], work.tokens[part], before)))
-        start += count
-    return found
+        return replace(steps, items=tuple(others))
+    return replace(steps, items=tuple(others[:-1]), running=others[-1])
 
 
 # what is left out of the past ---------------------------------------------------------------------------------
@@ -266,10 +242,12 @@ def bared(snapshot: Snapshot) -> Snapshot:
 
 def without_work(snapshot: Snapshot) -> Snapshot:
     """Steps that ran something say ``work_lost``."""
-    if snapshot.steps is None or not any(step.work for step in _all_steps(snapshot.steps)):
+    if snapshot.steps is None or not any(step.shares for step in _all_steps(snapshot.steps)):
         return snapshot
-    told = [replace(step, work=(), work_lost=True) if step.work else step for step in _all_steps(snapshot.steps)]
-    return replace(snapshot, steps=_with_steps(snapshot.steps, told))
+    steps = [
+        replace(step, shares=NO_SHARES, work_lost=True) if step.shares else step for step in _all_steps(snapshot.steps)
+    ]
+    return replace(snapshot, steps=_with_steps(snapshot.steps, steps))
 
 
 def without_events(snapshot: Snapshot) -> Snapshot:
@@ -282,7 +260,7 @@ def without_events(snapshot: Snapshot) -> Snapshot:
 
 def work_count(snapshot: Snapshot) -> int:
     """Scheduled requests in all steps of the Snapshot."""
-    return 0 if snapshot.steps is None else sum(len(step.work) for step in _all_steps(snapshot.steps))
+    return 0 if snapshot.steps is None else sum(len(step.shares) for step in _all_steps(snapshot.steps))
 
 
 def event_count(snapshot: Snapshot) -> int:

@@ -118,7 +118,7 @@ class Past:
         if moment.events is None:
             moment = decode_light(self._store.read_light(page))[place]
         columns: list[bytes] = []
-        if moment.snapshot.kvcache is not None:
+        if moment.snapshot.kvcache is not None or moment.snapshot.requests is not None:
             first = next((back for back in range(number, -1, -1) if pages[back].whole), 0)
             for one in pages[first : number + 1]:
                 lines = self._store.read_columns(one).splitlines()

@@ -137,9 +137,8 @@ class RecordingWriter:
 
     def _rotate(self, now_wall_ns: int) -> None:
         if self._part_is_full():
-            part = _Part(self.part_path, self._end, now_wall_ns)
             self._end_part()
-            self._parts.append(part)
+            self._parts.append(_Part(self.part_path, self._end, now_wall_ns))  # with its index
             self._pages, self._end = [], 0
         while self._parts and self._too_much(now_wall_ns):
             self._parts.popleft().path.unlink(missing_ok=True)

@@ -197,9 +197,9 @@ def test_a_recording_is_for_its_owner_only(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may grow beyond 40 kB: what a full disk looks like to one process."""
+    """No file may grow beyond 30 kB: what a full disk looks like to one process."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

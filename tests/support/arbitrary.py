@@ -7,9 +7,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
+from inferdbg.facts.sections.steps import Shares, Work
 from inferdbg.facts.snapshot import SECTIONS, Snapshot
 
 _INTEGERS = st.integers(0, 5) | st.integers(-(2**40), 2**62)
+_U32 = st.integers(0, 3) | st.integers(0, 2**32 - 1)
+_WORK = st.builds(Work, _U32, st.sampled_from(["prefill", "decode"]), _U32, _U32)
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: _INTEGERS,
     float: st.floats(allow_nan=False, allow_infinity=False),
@@ -34,6 +37,8 @@ def any_of(wanted: object) -> st.SearchStrategy[Any]:
         return st.one_of(*map(any_of, arguments))
     if origin is tuple:
         return st.lists(any_of(arguments[0]), max_size=3).map(tuple)
+    if wanted is Shares:
+        return st.lists(_WORK, max_size=3).map(Shares.of)
     fields = {field.name: any_of(field.type) for field in msgspec.structs.fields(wanted)}
     return st.builds(wanted, **fields)
 

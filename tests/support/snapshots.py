@@ -22,7 +22,7 @@ from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Request, Requests, Stage, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts, Server
-from inferdbg.facts.sections.steps import Step, Steps, Work
+from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
 
 SECOND = 1_000_000_000
@@ -157,7 +157,7 @@ class Workload:
                 decode_tokens=sum(share.kind == "decode" for share in work),
                 running=len(self.running),
                 waiting=len(self.waiting),
-                work=tuple(work),
+                shares=Shares.of(work),
             )
         )
         self.mono_ns = finished_ns

@@ -38,7 +38,7 @@ def batch_lines(window: Window, width: int) -> list[Line]:
 
 def budget_bar(step: Step, width: int) -> Line:
     """Prefill chunks, one glyph after another so that neighbours differ, then decodes, then what was left."""
-    chunks = [work.tokens for work in step.work if work.kind == "prefill"] or [step.prefill_tokens]
+    chunks = [chunk.tokens for chunk in step.shares.prefills()] or [step.prefill_tokens]
     parts = [
         (tokens, "▒" if index % 2 else "▓", "prefill-other" if index % 2 else "prefill")
         for index, tokens in enumerate(chunks)
@@ -92,8 +92,8 @@ def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> lis
 
 def _shares(step: Step, names: Names) -> list[Piece]:
     parts: list[Piece] = []
-    chunks = [work for work in step.work if work.kind == "prefill"]
-    decodes = sum(work.kind == "decode" for work in step.work)
+    chunks = step.shares.prefills()
+    decodes = step.shares.decodes
     for index, work in enumerate(chunks[:3]):
         ink = "prefill-other" if index % 2 else "prefill"
         parts.append(

@@ -73,7 +73,7 @@ def _running_work(window: Window) -> str:
     if running is None:
         return ""
     names = Names(window.now)
-    chunks = [f"{names(work.request)} {work.tokens}" for work in running.work if work.kind == "prefill"]
+    chunks = [f"{names(chunk.request)} {chunk.tokens}" for chunk in running.shares.prefills()]
     said = (
         [f"prefill {', '.join(chunks[:2])}{f' and {len(chunks) - 2} more' if len(chunks) > 2 else ''}"]
         if chunks

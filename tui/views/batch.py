@@ -168,7 +168,7 @@ def _work(step: Step, names: Names, width: int) -> list[Line]:
     """Prefill chunks first, the largest first, then the decodes, as many as the panel can show."""
     if step.work_lost:
         return [(dim("who was in it was overwritten before we looked"),)]
-    chunks = sorted((work for work in step.work if work.kind == "prefill"), key=lambda work: -work.tokens)
+    chunks = sorted(step.shares.prefills(), key=lambda work: -work.tokens)
     decodes = [work for work in step.work if work.kind == "decode"]
     most = PANEL * max(1, width // 12)
     parts: list[Piece] = []

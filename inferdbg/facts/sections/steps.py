@@ -1,5 +1,7 @@
 """What each recent step ran: prefill chunks and decodes against the token budget, and the time of each phase."""
 
+from array import array
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -7,6 +9,10 @@ from msgspec import Struct
 from inferdbg.facts.provenance import Origin
 
 WorkKind = Literal["prefill", "decode"]
+PREFILL, DECODE = 1, 2
+"""Values of the column ``kinds``."""
+_KINDS: dict[int, WorkKind] = {PREFILL: "prefill", DECODE: "decode"}
+_CODES: dict[WorkKind, int] = {kind: code for code, kind in _KINDS.items()}
 
 
 class Work(Struct, frozen=True, array_like=True, gc=False):
@@ -18,10 +24,71 @@ class Work(Struct, frozen=True, array_like=True, gc=False):
     context: int
 
 
+class Shares(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The work of a step as columns: 256 objects a step cost more than all the rest of a look at a large engine.
+    Little-endian, an item a scheduled request:
+
+        requests  u32  number of the request
+        kinds     u8   PREFILL or DECODE
+        tokens    u32  as in Work
+        contexts  u32  as in Work
+    """
+
+    requests: bytes = b""
+    kinds: bytes = b""
+    tokens: bytes = b""
+    contexts: bytes = b""
+
+    @classmethod
+    def of(cls, work: Iterable[Work]) -> "Shares":
+        items = tuple(work)
+        return cls(
+            packed(share.request for share in items),
+            bytes(_CODES[share.kind] for share in items),
+            packed(share.tokens for share in items),
+            packed(share.context for share in items),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @property
+    def decodes(self) -> int:
+        return self.kinds.count(DECODE)
+
+    def rows(self) -> tuple[Work, ...]:
+        kinds = [_KINDS[code] for code in self.kinds]
+        return tuple(map(Work, unpacked(self.requests), kinds, unpacked(self.tokens), unpacked(self.contexts)))
+
+    def prefills(self) -> tuple[Work, ...]:
+        """The rows of prefill chunks only: few, whatever the batch."""
+        found: list[Work] = []
+        at = self.kinds.find(PREFILL)
+        if at >= 0:
+            requests, tokens, contexts = unpacked(self.requests), unpacked(self.tokens), unpacked(self.contexts)
+        while at >= 0:
+            found.append(Work(requests[at], "prefill", tokens[at], contexts[at]))
+            at = self.kinds.find(PREFILL, at + 1)
+        return tuple(found)
+
+
+NO_SHARES = Shares()
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """As a column of u32."""
+    return array("I", numbers).tobytes()
+
+
+def unpacked(column: bytes) -> "memoryview[int]":
+    """A column of u32 as numbers."""
+    return memoryview(column).cast("I")
+
+
 class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     """Durations in ns; ``idle_ns`` is the gap between the end of the step before and ``start_ns``.
-    ``work`` may have been overwritten in the ring before we read it, or be left out of an older Snapshot of a Window:
-    then it is empty and ``work_lost`` is true."""
+    ``shares`` may have been overwritten in the ring before we read it, or be left out of an older Snapshot of a Window:
+    then they are empty and ``work_lost`` is true."""
 
     step: int
     start_ns: int
@@ -36,8 +103,13 @@ class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     decode_tokens: int
     running: int
     waiting: int
-    work: tuple[Work, ...] = ()
+    shares: Shares = NO_SHARES
     work_lost: bool = False
+
+    @property
+    def work(self) -> tuple[Work, ...]:
+        """The shares as rows, made anew each time."""
+        return self.shares.rows()
 
     @property
     def total_ns(self) -> int:
