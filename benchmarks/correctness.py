@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")  # as `inferdbg serve` sets it
 os.environ.update(
     HF_HUB_OFFLINE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error", TQDM_DISABLE="1"
 )
@@ -41,7 +42,7 @@ BF16_TOLERANCE = 0.25
 
 
 class Shape(NamedTuple):
-    """A random Llama. ``head`` times ``heads`` need not be ``hidden``."""
+    """A random Llama. ``head`` times ``heads`` need not be ``hidden``, a multiple of ``heads`` (transformers insists)."""
 
     heads: int
     kv_heads: int
@@ -56,7 +57,7 @@ SHAPES = (
     Shape(heads=4, kv_heads=4, head=16, hidden=64, layers=2, tied=False),
     Shape(heads=8, kv_heads=2, head=12, hidden=96, layers=2, tied=True),
     Shape(heads=6, kv_heads=3, head=40, hidden=240, layers=1, tied=False, bias=True),
-    Shape(heads=5, kv_heads=1, head=24, hidden=56, layers=3, tied=True),
+    Shape(heads=5, kv_heads=1, head=24, hidden=60, layers=3, tied=True),
     Shape(heads=9, kv_heads=3, head=10, hidden=90, layers=2, tied=False),
 )
 
