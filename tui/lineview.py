@@ -1,43 +1,84 @@
 """A widget that shows inked lines and draws only those again that changed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from .ink import NOTHING, Line, Span, cells
+from .ink import NOTHING, Line, cells
+from .inkstrip import RESET, InkStrip, sequence
 from .theme import style_of
 
 
 class LineView(Widget):
     """Inks get their colours from the theme. Component classes would do the same, but seventy of them in each widget
-    take Textual longer to apply than all the rest of the start."""
+    take Textual longer to apply than all the rest of the start.
+
+    It has no border, padding or opacity: what Textual would look up of these for every line of every picture is left
+    out, and a line that did not change is kept as it is.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.lines: Sequence[Line] = ()
+        self._strips: dict[int, Strip] = {}
+        self._drawn_width = 0
         self._styles_by_ink: dict[str, Style] = {}
+        self._sequences: dict[tuple[str | None, str], str] = {}
 
     def put(self, lines: Sequence[Line]) -> None:
         """Shows these lines instead of those before."""
         old, self.lines = self.lines, tuple(lines)
         changed = [y for y in range(max(len(old), len(lines))) if _line_at(old, y) != _line_at(lines, y)]
+        for y in changed:
+            self._strips.pop(y, None)
         if changed:
             self.refresh(*_bands(changed, self.size.width))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        width = self.size.width
+        if width != self._drawn_width:
+            self._strips.clear()
+            self._drawn_width = width
+        strips = [self._strips.get(y) or self.render_line(y) for y in range(crop.y, crop.bottom)]
+        return strips if crop.column_span == (0, width) else [strip.crop(crop.x, crop.right) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
+        inked = _line_at(self.lines, y)
         segments: list[Segment] = []
-        length = 0
-        for words, ink in _merged(_line_at(self.lines, y)):
-            segments.append(Segment(words, self._style(ink)))
-            length += cells(words)
-        return Strip(segments, length).adjust_cell_length(self.size.width, self._style(""))
+        written: list[str] = []
+        length, words, ink, before = 0, "", "", None
+        for more, next_ink in (*inked, ("", None)):
+            if next_ink == ink or (not more and next_ink is not None):
+                words += more
+                continue
+            if words:  # neighbours in one ink are one: every change of ink costs time and bytes
+                segments.append(Segment(words, self._style(ink)))
+                written += (self._sequence(before, ink), words)
+                length += cells(words)
+                before = ink
+            words, ink = more, next_ink or ""
+        missing = self.size.width - length
+        if missing > 0:
+            segments.append(Segment(" " * missing, self._style("")))
+            written += (self._sequence(before, ""), " " * missing)
+        written.append(RESET)
+        strip: Strip = InkStrip(segments, length + max(0, missing), "".join(written))
+        for line_filter in self.get_line_filters():  # NO_COLOR is one; our colours are true ones already
+            if not isinstance(line_filter, ANSIToTruecolor):
+                strip = strip.apply_filter(line_filter, self.background_colors[1])
+        self._strips[y] = strip = strip.crop(0, self.size.width) if missing < 0 else strip
+        return strip
 
     def notify_style_update(self) -> None:
+        self._strips.clear()
         self._styles_by_ink.clear()
+        self._sequences.clear()
         super().notify_style_update()
 
     def _style(self, ink: str) -> Style:
@@ -47,23 +88,17 @@ class LineView(Widget):
             self._styles_by_ink[ink] = style
         return style
 
+    def _sequence(self, before: str | None, ink: str) -> str:
+        found = self._sequences.get((before, ink))
+        if found is None:
+            system = self.app.console._color_system or ColorSystem.TRUECOLOR
+            found = sequence(None if before is None else self._style(before), self._style(ink), system)
+            self._sequences[before, ink] = found
+        return found
+
 
 def _line_at(lines: Sequence[Line], y: int) -> Line:
     return lines[y] if 0 <= y < len(lines) else NOTHING
-
-
-def _merged(inked: Line) -> Iterator[Span]:
-    """Neighbours in one ink as one: every change of ink costs time and bytes."""
-    words, ink = "", ""
-    for span in inked:
-        if span.ink == ink:
-            words += span.text
-        elif span.text:
-            if words:
-                yield Span(words, ink)
-            words, ink = span
-    if words:
-        yield Span(words, ink)
 
 
 def _bands(rows: Sequence[int], width: int) -> list[Region]:

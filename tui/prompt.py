@@ -31,7 +31,9 @@ class Prompt(ModalScreen[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         answer = self._view.find(event.value.strip())
-        self.query_one("#prompt-answer", LineView).put([line(Span(answer, "slow") if answer else dim("enter closes"))])
+        self.query_one("#prompt-answer", LineView).put(
+            [line("  ", Span(answer, "slow") if answer else dim("enter closes"))]
+        )
 
     def on_input_submitted(self) -> None:
         self.dismiss()
