@@ -1,5 +1,6 @@
 """The application: one header, one view at a time, and a hand on the time that all of them show."""
 
+import gc
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -91,6 +92,8 @@ class App(TextualApp[None]):
         self.frame: Frame | None = None
         self.failure: InferdbgError | None = None
         self.current: type[View] = VIEWS[0]
+        self.starting = False
+        """Whether garbage collection waits for the first picture."""
         self._built = False
         feed = Feed(source, diagnose, round(interval_s * SECOND), at_ns)
         self._subject = source.title
@@ -129,6 +132,9 @@ class App(TextualApp[None]):
         if self._built:
             self.view.show(message.frame)
             self._draw_moment(message.frame)
+            if self.starting:
+                self.starting = False
+                self.call_after_refresh(_settled)
 
     def on_app_ended(self, message: Ended) -> None:
         if not isinstance(message.error, InferdbgError):
@@ -236,6 +242,13 @@ def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int
     """Shows the source until the person leaves; ``at_ns``: paused there at first. Raises InferdbgError when it could
     not be read at all."""
     app = App(source, diagnose, interval_s, at_ns)
+    app.starting = True
     app.run()
     if app.failure is not None:
         raise app.failure
+
+
+def _settled() -> None:
+    """What was loaded stays until the end: from now on the collector only looks at what came after it."""
+    gc.freeze()
+    gc.enable()

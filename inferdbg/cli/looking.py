@@ -1,5 +1,6 @@
 """Shows a Source: on a screen where there is one, else one look as text or JSON; a verdict becomes the exit code."""
 
+import gc
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -24,10 +25,14 @@ RATES_S = 0.5
 
 def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
     """Until the person leaves; a moment that was asked for is held at first."""
-    from inferdbg.diagnosis.diagnose import diagnose
-    from inferdbg.tui.app import run
+    gc.disable()  # loading makes no garbage, and looking for it takes a tenth of the time until the first picture
+    try:
+        from inferdbg.diagnosis.diagnose import diagnose
+        from inferdbg.tui.app import run
 
-    run(source, diagnose, interval_ns / 1e9, at_ns)
+        run(source, diagnose, interval_ns / 1e9, at_ns)
+    finally:
+        gc.enable()
 
 
 def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:
