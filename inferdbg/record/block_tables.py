@@ -7,7 +7,7 @@ A table that grew is written as what was added; any other that changed, whole.
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from inferdbg.facts.sections.requests import Requests
 
@@ -48,9 +48,12 @@ def table_changes(old: Tables, new: Tables) -> TableChanges | None:
 
 
 def apply(tables: dict[int, bytes], changes: TableChanges) -> None:
-    """Raises KeyError when they are changes of other tables."""
-    for number in changes.gone:
-        del tables[number]
-    tables.update(changes.new)
-    for number, blocks in changes.grown.items():
-        tables[number] += blocks
+    """msgspec.DecodeError when they are changes of other tables."""
+    try:
+        for number in changes.gone:
+            del tables[number]
+        tables.update(changes.new)
+        for number, blocks in changes.grown.items():
+            tables[number] += blocks
+    except KeyError as error:
+        raise DecodeError(f"request {error} has no block table that could change") from None

@@ -36,26 +36,32 @@ def column_changes(old: Mapping[str, bytes | None], new: Mapping[str, bytes | No
     found: dict[str, ColumnChange | None] = {}
     for name, after in new.items():
         before = old[name]
-        if after is before or after == before:
+        if after is before:
             continue
-        found[name] = None if after is None else _change(before, after, _DTYPES[COLUMN_TYPES[name]])
+        change = None if after is None else _change(before, after, _DTYPES[COLUMN_TYPES[name]])
+        if after is None or change is not None:
+            found[name] = change
     return found
 
 
-def _change(before: bytes | None, after: bytes, dtype: str) -> ColumnChange:
+def _change(before: bytes | None, after: bytes, dtype: str) -> ColumnChange | None:
+    """None when they are equal: comparing first whether they are would read both twice."""
     import numpy as np
 
     width = int(dtype[2])
     if not after or len(after) % width:
-        return ColumnChange(raw=after)
+        return None if after == before else ColumnChange(raw=after)
     new = np.frombuffer(after, dtype)
     fresh = before is None or len(before) != len(after)
     at = np.flatnonzero(new if fresh or before is None else new != np.frombuffer(before, dtype))
+    if not fresh and not len(at):
+        return None
     to = new[at]
     digits = len(str(int(to.max(initial=0))))
     if len(at) * (digits + 3) > len(after) * 4 // 3:
         return ColumnChange(raw=after)
-    return ColumnChange(np.diff(at, prepend=0).tolist(), to.tolist(), len(after) if fresh else None)
+    gaps = at[1:] - at[:-1]
+    return ColumnChange([*at[:1].tolist(), *gaps.tolist()], to.tolist(), len(after) if fresh else None)
 
 
 class Columns:

@@ -12,7 +12,7 @@
 import struct
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from inferdbg.facts.sections.steps import DECODE, NO_SHARES, PREFILL, Shares, unpacked
 
@@ -40,11 +40,16 @@ def told(steps: Iterable[tuple[Shares, bool]]) -> list[Ran | None]:
 
 
 def shares_of(ran: Sequence[Ran | None]) -> list[Shares]:
-    """The inverse of ``told``."""
+    """The inverse of ``told``; msgspec.DecodeError when the lists do not fit together."""
     found: list[Shares] = []
     before = NO_SHARES
     for one in ran:
-        before = NO_SHARES if one is None else _after(before, one)
+        try:
+            before = NO_SHARES if one is None else _after(before, one)
+        except (IndexError, struct.error) as error:
+            raise DecodeError(f"what a step ran makes no sense: {error}") from error
+        if not 4 * len(before.kinds) == len(before.requests) == len(before.tokens) == len(before.contexts):
+            raise DecodeError("what a step ran is told in lists of different lengths")
         found.append(before)
     return found
 
