@@ -35,6 +35,7 @@ class LiveSource:
         self._history = History() if remember else None
         self._replay = None if self._history is None else Past(self._history)
         self._recent = _Recent()
+        self._unkept: Snapshot | None = None
         self._lock = threading.Lock()  # the history is written by one thread and scrubbed by another
 
     @property
@@ -49,7 +50,7 @@ class LiveSource:
         with self._lock:
             self._recent.append(snapshot)
             if self._history is not None:
-                self._history.append(snapshot)
+                self._keep(self._history, snapshot, first=now is None)
         if self.recording is not None:
             try:
                 self.recording.write(snapshot)
@@ -58,9 +59,19 @@ class LiveSource:
                 raise
         return True
 
+    def _keep(self, history: History, snapshot: Snapshot, *, first: bool) -> None:
+        """The first one is kept when the second comes: loading what that takes would delay the first picture."""
+        if first:
+            self._unkept = snapshot
+            return
+        if self._unkept is not None:
+            history.append(self._unkept)
+            self._unkept = None
+        history.append(snapshot)
+
     def span(self) -> tuple[int, int]:
         with self._lock:
-            if self._replay is not None:
+            if self._replay is not None and self._unkept is None:
                 return self._replay.span()
             now_ns = self._recent.window().now.mono_ns
             return now_ns, now_ns
@@ -68,7 +79,7 @@ class LiveSource:
     def window(self, at_ns: int | None = None) -> Window:
         with self._lock:
             last = self._recent.window()
-            if at_ns is None or at_ns >= last.now.mono_ns or self._replay is None:
+            if at_ns is None or at_ns >= last.now.mono_ns or self._replay is None or self._unkept is not None:
                 return last
             return self._replay.window(at_ns)
 

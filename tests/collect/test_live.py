@@ -1,5 +1,7 @@
 """Live and replay are one road: the same moments give the same Windows."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,3 +151,29 @@ def test_without_a_memory_only_the_last_moment_is_shown() -> None:
     assert source.window(snapshots[0].mono_ns).now.mono_ns == snapshots[-1].mono_ns
     assert len(source.window().snapshots) == 3
     source.close()
+
+
+def test_the_first_moment_can_be_shown_alone_and_scrubbed_to_later() -> None:
+    snapshots = busy(snapshots=3)
+    told = Told(snapshots)
+    source = LiveSource(Collector(snapshots[0].target, [told], told))
+    first_ns = snapshots[0].mono_ns
+    source.advance()
+    assert source.span() == (first_ns, first_ns)
+    assert source.window(first_ns - 1).now.mono_ns == first_ns
+    source.advance()
+    source.advance()
+    assert source.span() == (first_ns, snapshots[-1].mono_ns)
+    assert source.window(first_ns).now.mono_ns == first_ns
+
+
+def test_the_first_look_loads_no_numpy() -> None:
+    code = (
+        "import sys; from tests.collect.test_live import Told; from tests.support.snapshots import busy; "
+        "from inferdbg.collect.collector import Collector; from inferdbg.collect.live import LiveSource; "
+        "snapshots = busy(snapshots=2); told = Told(snapshots); "
+        "source = LiveSource(Collector(snapshots[0].target, [told], told)); "
+        "source.advance(); source.window(); source.span(); assert 'numpy' not in sys.modules; "
+        "source.advance(); assert 'numpy' in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
