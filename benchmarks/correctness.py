@@ -42,7 +42,7 @@ BF16_TOLERANCE = 0.25
 
 
 class Shape(NamedTuple):
-    """A random Llama. ``hidden`` is a multiple of ``heads``, as transformers insists, and need not be ``head`` times it."""
+    """A random Llama. ``hidden`` is a multiple of ``heads``, as transformers insists; head sizes are free."""
 
     heads: int
     kv_heads: int
