@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from inferdbg.engine.state import PoolWord
 from inferdbg.facts.provenance import Origin
@@ -15,11 +14,8 @@ _IS_MORE_THAN_ONE = bytes([0, 0] + [1] * 254)
 _IS_NOT_ZERO = bytes([0] + [1] * 255)
 
 
-class Table(NamedTuple):
-    """A request's block table (int32) and how many of its tokens are in the cache."""
-
-    blocks: bytes
-    computed_tokens: int
+Table = tuple[bytes, int]
+"""A request's block table (int32) and how many of its tokens are in the cache."""
 
 
 def kvcache(columns: Columns, block_size: int | None, tables: Iterable[Table], origin: Origin) -> KVCache | None:
@@ -58,8 +54,10 @@ def unfilled_blocks(state: bytes, hashes: bytes | None, block_size: int, tables:
     found: dict[int, int] = {}
     hashed = memoryview(hashes).cast("Q") if hashes is not None else None
     for blocks, computed in tables:
-        tokens = computed % block_size
-        for (block,) in _BLOCK.iter_unpack(blocks[4 * (computed // block_size) :]):
+        full, tokens = divmod(computed, block_size)
+        if 4 * full >= len(blocks):
+            continue
+        for (block,) in _BLOCK.iter_unpack(blocks[4 * full :]):
             if 0 <= block < len(state) and state[block] == USED and not (hashed is not None and hashed[block]):
                 found[block] = max(tokens, found.get(block, 0))
             tokens = 0
@@ -85,9 +83,9 @@ def _when_not_free(value: int) -> bytes:
 
 
 def more_than_one(refcount: bytes) -> int:
-    """How many of these u16 are above 1: one bit each, so that it takes the same time whatever they are."""
-    above = int.from_bytes(refcount[0::2].translate(_IS_MORE_THAN_ONE), "little")
-    high = refcount[1::2]
-    if high != bytes(len(high)):
-        above |= int.from_bytes(high.translate(_IS_NOT_ZERO), "little")
-    return above.bit_count()
+    """How many of these u16 are above 1; takes the same time however many there are."""
+    low, high = refcount[0::2], refcount[1::2]
+    if high == bytes(len(high)):
+        return len(low.translate(None, b"\0\1"))
+    above = int.from_bytes(low.translate(_IS_MORE_THAN_ONE), "little")
+    return (above | int.from_bytes(high.translate(_IS_NOT_ZERO), "little")).bit_count()  # a bit a block

@@ -11,7 +11,7 @@ from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.server import ServerState
 
 from . import engine_columns, engine_rings
-from .engine_blocks import Table, kvcache
+from .engine_blocks import kvcache
 from .engine_facts import StaticFacts, parse_facts, server
 
 SECTIONS = ("server", "pulse", "scheduler", "requests", "kvcache", "steps", "kernels", "events")
@@ -115,7 +115,7 @@ def parse(moment: Moment, static: StaticFacts, origin: Origin) -> dict[str, Stru
     intent = engine_columns.intent(*moment.change) if moment.change is not None else None
     tables = engine_columns.block_tables(columns, static.facts.blocks_per_row)
     computed = engine_columns.items(columns, "requests.computed_tokens", "I")
-    held = (Table(blocks, computed[slot]) for slot, blocks in tables.items() if slot < len(computed))
+    held = [(blocks, computed[slot]) for slot, blocks in tables.items() if slot < len(computed)]
     found: dict[str, Struct | None] = {
         "pulse": engine_columns.pulse(columns, names, origin, moment.generation, intent),
         "scheduler": engine_columns.scheduler(columns, origin),

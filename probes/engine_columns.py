@@ -140,7 +140,8 @@ def requests(columns: Columns, tables: Mapping[int, bytes], origin: Origin) -> R
         Request(
             number, ids[slot * width : (slot + 1) * width].rstrip(b"\0").decode("utf-8", "replace"), STAGES[stage - 1],
             prompt, output, limit, computed, cached, recomputed, preemptions, arrived or None, scheduled or None,
-            first or None, last or None, worst or None, _wait(reason, needs, available), tables.get(slot, b""),
+            first or None, last or None, worst or None, _wait(reason, needs, available) if reason else None,
+            tables.get(slot, b""),
         )
         for slot, (
             stage, number, prompt, output, limit, computed, cached, recomputed, preemptions, arrived, scheduled, first,
@@ -160,8 +161,8 @@ def requests(columns: Columns, tables: Mapping[int, bytes], origin: Origin) -> R
     return Requests(origin=origin, items=tuple(found))
 
 
-def _wait(reason: int | None, needs: int | None, available: int | None) -> Wait | None:
-    if not reason or reason > len(WAIT_REASONS):
+def _wait(reason: int, needs: int | None, available: int | None) -> Wait | None:
+    if reason > len(WAIT_REASONS):
         return None
     named = WAIT_REASONS[reason - 1]
     return Wait(reason=named, behind=needs) if named == "behind" else Wait(named, needs, available)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window, lightened
-from inferdbg.record.codec import event_count, without_events, without_work, work_count
+from inferdbg.record.codec import event_count, without_events, without_work
 from inferdbg.record.history import History
-from inferdbg.record.past import MOST_SNAPSHOTS, PAST_NS, Budget, Past, step_count
+from inferdbg.record.past import KEPT_EVENTS, KEPT_WORK, MOST_SNAPSHOTS, PAST_NS, Past, step_count, work_share
 from inferdbg.record.writer import RecordingWriter
 
 from .collector import Collector
@@ -91,13 +91,11 @@ class LiveSource:
 
 
 class _Kept(NamedTuple):
-    """A Snapshot of the past, and what it held when it was new."""
+    """A Snapshot of the past, and how much work and how many events there were until and with it."""
 
     snapshot: Snapshot
-    steps: int
-    work: int
-    events: int
-    bare: bool = False  # both were taken away
+    work_until: int
+    events_until: int
 
 
 class _Recent:
@@ -106,39 +104,41 @@ class _Recent:
     def __init__(self) -> None:
         self.now: Snapshot | None = None
         self._past: deque[_Kept] = deque()
+        self._work = self._events = 0  # until now
+        self._without_work = self._without_events = 0  # so many of the oldest
 
     def append(self, snapshot: Snapshot) -> None:
         if self.now is not None:
-            before = self.now
-            self._past.append(_Kept(lightened(before), step_count(before), work_count(before), event_count(before)))
+            self._past.append(_Kept(lightened(self.now), self._work, self._events))
         self.now = snapshot
+        self._work += work_share(snapshot)
+        self._events += event_count(snapshot)
         while self._past and (
             self._past[0].snapshot.mono_ns < snapshot.mono_ns - PAST_NS or len(self._past) >= MOST_SNAPSHOTS
         ):
             self._past.popleft()
-        self._trim(snapshot)
+            self._without_work = max(0, self._without_work - 1)
+            self._without_events = max(0, self._without_events - 1)
+        self._trim()
 
     def window(self) -> Window:
         assert self.now is not None
         return Window([*(kept.snapshot for kept in self._past), self.now])
 
-    def _trim(self, now: Snapshot) -> None:
-        """Takes work and events from those that are now beyond the budget."""
-        budget = Budget()
-        budget.spend(step_count(now), work_count(now), event_count(now))
-        for index in range(len(self._past) - 1, -1, -1):
-            kept = self._past[index]
-            if kept.bare:
-                return  # so are the older ones
-            work_kept, events_kept = budget.spend(kept.steps, kept.work, kept.events)
-            snapshot = kept.snapshot
-            if not work_kept:
-                snapshot = without_work(snapshot)
-            if not events_kept:
-                snapshot = without_events(snapshot)
-            bare = not work_kept and not events_kept
-            if bare or snapshot is not kept.snapshot:
-                self._past[index] = kept._replace(snapshot=snapshot, bare=bare)
+    def _trim(self) -> None:
+        """Takes work and events from those that are now beyond the budget; they stay beyond it."""
+        while self._without_work < len(self._past):
+            kept = self._past[self._without_work]
+            if self._work - kept.work_until < KEPT_WORK:
+                break
+            self._past[self._without_work] = kept._replace(snapshot=without_work(kept.snapshot))
+            self._without_work += 1
+        while self._without_events < len(self._past):
+            kept = self._past[self._without_events]
+            if self._events - kept.events_until < KEPT_EVENTS:
+                break
+            self._past[self._without_events] = kept._replace(snapshot=without_events(kept.snapshot))
+            self._without_events += 1
 
 
 def _still(before: Snapshot, after: Snapshot) -> bool:

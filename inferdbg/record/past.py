@@ -23,7 +23,8 @@ PAST_NS = 120_000_000_000
 MOST_SNAPSHOTS = 1_200
 """Of a Window: a minute at twenty a second."""
 KEPT_WORK = 16_384
-"""Scheduled requests, a step counting as 32 of them."""
+"""Scheduled requests, a step counting as ``_STEP_WORK`` of them."""
+_STEP_WORK = 32
 KEPT_EVENTS = 4_096
 _EVENTS_IN_CACHE = 64
 _CACHED_PAGES = 160
@@ -38,7 +39,7 @@ class Budget:
     def spend(self, steps: int, work: int, events: int) -> tuple[bool, bool]:
         """Takes one Snapshot's share; whether there was anything left for its work, and for its events."""
         kept = self._work > 0, self._events > 0
-        self._work -= work + 32 * steps
+        self._work -= work + _STEP_WORK * steps
         self._events -= events
         return kept
 
@@ -49,6 +50,11 @@ class Budget:
 
 def step_count(snapshot: Snapshot) -> int:
     return 0 if snapshot.steps is None else len(snapshot.steps.items)
+
+
+def work_share(snapshot: Snapshot) -> int:
+    """What the Snapshot takes of KEPT_WORK, when nothing was left out of it."""
+    return work_count(snapshot) + _STEP_WORK * step_count(snapshot)
 
 
 class Past:

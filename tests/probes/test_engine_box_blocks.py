@@ -6,7 +6,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferdbg.probes.engine_blocks import Table, filled_column, more_than_one, unfilled_blocks
+from inferdbg.probes.engine_blocks import filled_column, more_than_one, unfilled_blocks
 
 STATES = st.binary(min_size=1, max_size=50).map(lambda raw: bytes(byte % 3 for byte in raw))
 
@@ -24,20 +24,20 @@ def test_blocks_are_full_where_nothing_else_is_known(state: bytes, block_size: i
 
 def test_the_end_of_a_table_holds_what_is_left() -> None:
     state = bytes([2] * 6)
-    table = Table(struct.pack("=5i", 4, 1, 3, 0, 2), 37)
+    table = (struct.pack("=5i", 4, 1, 3, 0, 2), 37)
     assert unfilled_blocks(state, None, 16, [table]) == {3: 5, 0: 0, 2: 0}
 
 
 def test_a_shared_end_holds_what_the_longest_has_computed() -> None:
-    short, long = Table(struct.pack("=i", 0), 3), Table(struct.pack("=i", 0), 9)
+    short, long = (struct.pack("=i", 0), 3), (struct.pack("=i", 0), 9)
     assert unfilled_blocks(b"\2", None, 16, [long, short]) == {0: 9}
 
 
 def test_a_block_with_a_hash_is_full_whatever_a_table_says() -> None:
-    table = Table(struct.pack("=2i", 0, 1), 0)
+    table = (struct.pack("=2i", 0, 1), 0)
     assert unfilled_blocks(b"\2\2", struct.pack("=2Q", 77, 0), 16, [table]) == {1: 0}
 
 
 def test_blocks_that_do_not_exist_or_are_not_used_are_left_out() -> None:
-    table = Table(struct.pack("=4i", -1, 0, 1, 99), 0)
+    table = (struct.pack("=4i", -1, 0, 1, 99), 0)
     assert unfilled_blocks(b"\0\1", None, 16, [table]) == {}
