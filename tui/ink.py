@@ -181,9 +181,12 @@ def stacked_bar(parts: Sequence[tuple[float, str, str]], total: float, width: in
     spans: list[Span] = []
     reached = 0.0
     filled = 0
+    to_come = sum(amount > 0 for amount, _, _ in parts)
+    kept_free = to_come <= width
     for amount, glyph, ink in parts:
         reached += amount
-        edge = min(width, round(reached / total * width))
+        to_come -= amount > 0
+        edge = min(width - to_come if kept_free else width, round(reached / total * width))
         columns = max(edge - filled, 1 if amount > 0 and filled < width else 0)
         if columns > 0:
             spans.append(Span(glyph * columns, ink))
