@@ -58,7 +58,7 @@ def _against(before: Shares, shares: Shares, lost: bool) -> Ran:
     same = shares.requests == before.requests
     return Ran(
         None if same else unpacked(shares.requests).tolist(),
-        None if shares.kinds == (before.kinds if same else _decodes(len(shares))) else _places(shares.kinds),
+        None if shares.kinds == (before.kinds if same else _decodes(len(shares))) else shares.prefill_places(),
         None if shares.tokens == _ones(len(shares)) else unpacked(shares.tokens).tolist(),
         None if same and shares.contexts == _expected(before) else unpacked(shares.contexts).tolist(),
         lost,
@@ -88,10 +88,6 @@ def _expected(before: Shares) -> bytes:
 
     after: bytes = (np.frombuffer(before.contexts, "<u4") + np.frombuffer(before.tokens, "<u4")).tobytes()
     return after
-
-
-def _places(kinds: bytes) -> list[int]:
-    return [place for place, kind in enumerate(kinds) if kind == PREFILL]
 
 
 def _decodes(count: int) -> bytes:

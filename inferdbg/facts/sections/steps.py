@@ -62,14 +62,17 @@ class Shares(Struct, frozen=True, omit_defaults=True, gc=False):
 
     def prefills(self) -> tuple[Work, ...]:
         """The rows of prefill chunks only: few, whatever the batch."""
-        found: list[Work] = []
-        at = self.kinds.find(PREFILL)
-        if at >= 0:
-            requests, tokens, contexts = unpacked(self.requests), unpacked(self.tokens), unpacked(self.contexts)
-        while at >= 0:
-            found.append(Work(requests[at], "prefill", tokens[at], contexts[at]))
-            at = self.kinds.find(PREFILL, at + 1)
-        return tuple(found)
+        requests, tokens, contexts = unpacked(self.requests), unpacked(self.tokens), unpacked(self.contexts)
+        places = self.prefill_places()
+        return tuple(Work(requests[place], "prefill", tokens[place], contexts[place]) for place in places)
+
+    def prefill_places(self) -> list[int]:
+        found: list[int] = []
+        place = self.kinds.find(PREFILL)
+        while place >= 0:
+            found.append(place)
+            place = self.kinds.find(PREFILL, place + 1)
+        return found
 
 
 NO_SHARES = Shares()
