@@ -29,9 +29,11 @@ def test_what_is_told_comes_back_equal(steps: list[tuple[Shares, bool]]) -> None
 
 
 def test_a_step_that_goes_on_with_the_same_requests_is_an_empty_object() -> None:
-    first, *later = written(decodes(10, 20), decodes(11, 21), decodes(12, 22))
+    steps = [decodes(10, 20), decodes(11, 21), decodes(12, 22)]
+    first, *later = written(*steps)
     assert first == {"requests": [7, 8], "contexts": [10, 20]}
     assert later == [{}, {}]
+    assert shares_of([Ran([7, 8], contexts=[10, 20]), Ran(), Ran()]) == steps
 
 
 def test_a_chunk_is_written_with_its_place_and_tokens() -> None:
