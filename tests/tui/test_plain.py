@@ -65,3 +65,9 @@ def test_plain_text_needs_neither_textual_nor_numpy() -> None:
         "import sys, inferdbg.tui.plain; sys.exit(any(name in sys.modules for name in ('textual', 'rich', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_labels_below_a_short_verdict_stand_apart_from_what_they_label() -> None:
+    note = replace(scenes.PRESSURE, severity="note")
+    said = overview_text(scenes.Stored(scenes.healthy()).window(), [note])
+    assert any("  next  lower --max-running" in found for found in said)

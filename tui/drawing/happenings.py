@@ -1,10 +1,10 @@
-"""What happened lately, one line an event: who was preempted by whom, evicted for whom, and why."""
+"""What happened lately: who was preempted by whom, evicted for whom, and why."""
 
 from collections.abc import Sequence
 
 from inferdbg import text
 from inferdbg.facts.sections.events import Event
-from inferdbg.facts.window import Window
+from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Span, dim, fit_text, line
 from .marks import missing
@@ -14,21 +14,24 @@ _INKS = {"preempted": "slow", "rejected": "slow", "failed": "stuck", "fault": "s
 
 
 def happening_lines(window: Window, width: int, rows: int) -> list[Line]:
-    """What happened last, newest first, in ``rows`` lines; a run of evictions for one request is one line."""
+    """What happened last, newest first, in ``rows`` lines; a run of evictions is one line."""
     if window.now.events is None:
         return missing(window.now, "events", width, "events")
-    runs = _runs(window.events(rows * 40), rows)
-    if not runs:
-        return [(dim("nothing in the time looked at"),)]
-    names = Names(window.now)
-    return [event_line(run[0], names, window.now.mono_ns, len(run)) for run in runs]
+    told = story_lines(window.events(rows * 40)[::-1], Names(window.now), window.now.mono_ns, rows)
+    return told or [(dim("nothing in the time looked at"),)]
+
+
+def story_lines(events: Sequence[Event], names: Names, now_ns: int, most: int) -> list[Line]:
+    """These events in their order, each run of evictions in one line; at most ``most`` lines."""
+    return [_run_line(run, names, now_ns) for run in _runs(events, most)]
 
 
 def _runs(events: Sequence[Event], most: int) -> list[list[Event]]:
-    """Newest first; events of one step that differ only in block stay together."""
+    """Evictions that follow each other within a second stay together: one of them says little, and hides the rest."""
     runs: list[list[Event]] = []
-    for event in reversed(events):
-        if runs and event.kind == "evicted" and _alike(event) == _alike(runs[-1][-1]):
+    for event in events:
+        evicted = event.kind == "evicted" and runs and runs[-1][0].kind == "evicted"
+        if evicted and abs(event.mono_ns - runs[-1][0].mono_ns) < SECOND:
             runs[-1].append(event)
         elif len(runs) == most:
             break
@@ -37,27 +40,35 @@ def _runs(events: Sequence[Event], most: int) -> list[list[Event]]:
     return runs
 
 
-def _alike(event: Event) -> tuple[str, int, int | None, int | None]:
-    return event.kind, event.step, event.request, event.other
-
-
-def event_line(event: Event, names: Names, now_ns: int, times: int = 1) -> Line:
-    """``times``: for how many blocks the same happened."""
+def _run_line(run: Sequence[Event], names: Names, now_ns: int) -> Line:
+    event = run[0]
     ago_ns = now_ns - event.mono_ns
     ago = fit_text(f"-{text.duration(ago_ns)}" if ago_ns > 0 else "now", 8, right=True)
-    return line(dim(f"{ago}  "), Span(f"{event.kind:<12}", _INKS.get(event.kind, "")), event_text(event, names, times))
+    said = _evictions(run, names) if len(run) > 1 else event_text(event, names)
+    return line(dim(f"{ago}  "), Span(f"{event.kind:<12}", _INKS.get(event.kind, "")), said)
 
 
-def event_text(event: Event, names: Names, times: int = 1) -> str:
+def _evictions(run: Sequence[Event], names: Names) -> str:
+    """``8 blocks of r-91 for r-104``; of several requests it says how many."""
+    of, taker = (_together(numbers, names) for numbers in ([e.request for e in run], [e.other for e in run]))
+    return f"{len(run)} blocks{f' of {of}' if of else ''}{f' for {taker}' if taker else ''}"
+
+
+def _together(numbers: Sequence[int | None], names: Names) -> str:
+    known = {number for number in numbers if number}
+    return names(known.pop()) if len(known) == 1 else text.counted(len(known), "request") if known else ""
+
+
+def event_text(event: Event, names: Names) -> str:
     """What befell whom, without the kind: ``r-91 for r-104, 768 tokens lost``."""
     who = names(event.request) if event.request else ""
     other = names(event.other) if event.other else ""
     tokens = text.count(event.tokens) if event.tokens else ""
     if event.kind == "preempted":
-        return f"{who}{f' for {other}' if other else ''}{f', {tokens} tokens lost' if tokens else ''}"
+        winner = ", by itself" if event.other == event.request else f" for {other}"
+        return f"{who}{winner if other else ''}{f', {tokens} tokens lost' if tokens else ''}"
     if event.kind == "evicted":
-        blocks = f"{times} blocks" if times > 1 else f"block {event.block}"
-        return f"{blocks}{f' of {who}' if who else ''}{f' for {other}' if other else ''}"
+        return f"block {event.block}{f' of {who}' if who else ''}{f' for {other}' if other else ''}"
     if event.kind == "copied on write":
         return f"block {event.other} to {event.block}{f' by {who}' if who else ''}"
     if event.kind == "scheduled":

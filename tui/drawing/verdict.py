@@ -28,6 +28,10 @@ _DEPTHS = {
 }
 
 
+_NEXT = "  next"
+"""The label below the word; the others are as wide."""
+
+
 class Verdict(Struct, frozen=True):
     """``ink`` colours the word and the frame; ``surety`` is how sure it is and since when, ``basis`` what was looked
     at."""
@@ -68,10 +72,10 @@ def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, ev
     said = verdict(window, findings)
     inner = width - 4
     word = f"● {said.word}"
-    edge = len(word) + 2
+    edge = max(len(word), len(_NEXT)) + 2
     lines = labelled(word, paragraph(said.sentence, inner - edge), edge, said.ink)
     if said.next_step:
-        lines += labelled("  next", paragraph(said.next_step, inner - edge, "accent"), edge)
+        lines += labelled(_NEXT, paragraph(said.next_step, inner - edge, "accent"), edge)
     if said.basis:
         lines += labelled("", [crop(line(dim(said.basis)), inner - edge)], edge)
     if evidence:
@@ -87,7 +91,7 @@ def _further_lines(finding: Finding, width: int, edge: int, *, evidence: bool) -
     word = "note" if finding.severity == "note" else _WORDS[finding.severity].lower()
     lines = labelled(f"  {word}", paragraph(text.safe(finding.summary), width), edge, finding.severity)
     if evidence:
-        lines += labelled("  next", paragraph(text.safe(finding.next_step), width, "accent"), edge)
+        lines += labelled(_NEXT, paragraph(text.safe(finding.next_step), width, "accent"), edge)
         lines += _evidence_lines(finding.evidence, width, edge)
     return lines
 

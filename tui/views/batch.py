@@ -12,7 +12,7 @@ from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
 from ..drawing.batch import PHASES, bar_widths, step_pieces, time_lines
-from ..drawing.happenings import event_line
+from ..drawing.happenings import story_lines
 from ..drawing.marks import missing
 from ..drawing.names import Names, owner_ink
 from ..frame import Frame
@@ -93,7 +93,7 @@ class Batch(View):
         title = line(f"step {text.count(step.step)}", dim("" if self.selected is not None else " the last one"))
         half = width * 3 // 5 if width >= 110 else width
         lines = [*time_lines(window, step, half - 4)[:2], *_work(step, names, half - 4)]
-        story = [event_line(event, names, window.now.mono_ns) for event in happened]
+        story = story_lines(happened, names, window.now.mono_ns, len(happened))
         if half == width:
             room = PANEL - 2 - min(len(story), 2)
             return boxed(title, _filled([*lines[:room], *story]), width)
