@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND
 from inferdbg.tui.drawing.blockmap import block_codes, fitting_zoom, holders, lit_cells, ordering, row_line, squeezed
 from inferdbg.tui.drawing.blocks import eviction
-from inferdbg.tui.ink import plain
+from inferdbg.tui.drawing.mapgrid import MapGrid
+from inferdbg.tui.ink import plain, width_of
 
 NOW = 100 * SECOND
 
@@ -87,3 +89,34 @@ def test_the_place_in_the_order_of_eviction() -> None:
     )
     said = [eviction(seen, block) for block in range(4)]
     assert said == ["after 1 other", "not while someone holds it", "it is the next", "not in the free list"]
+
+
+def test_a_small_pool_has_a_large_cell_for_every_block_where_a_click_finds_it() -> None:
+    for blocks, width, height in ((160, 120, 27), (160, 80, 10), (700, 120, 27), (2000, 120, 27)):
+        seen = cache([USED] * blocks, [1] * blocks, [1] * blocks, [90] * blocks)
+        grid = MapGrid()
+        grid.lay_out(
+            Snapshot(1, NOW, NOW, Target("process", "x", 1), kvcache=seen), seen, width, height, None, "physical"
+        )
+        lines = grid.lines(0, None, None)
+        assert grid.zoom == 1
+        assert grid.height <= height
+        assert max(width_of(found) for found in lines) <= width
+        found = [
+            grid.cell_under(grid.gutter + column * (grid.size.width + grid.size.gap), row * grid.size.height, 0)
+            for row in range(grid.total_rows)
+            for column in range(grid.columns)
+        ]
+        assert [cell for cell in found if cell is not None] == list(range(blocks))
+        assert sum(plain(found).count("█") for found in lines) == blocks * grid.size.width
+
+
+def test_a_pool_of_a_screenful_is_drawn_larger_than_a_large_one() -> None:
+    sizes = []
+    for blocks in (100, 160, 700, 2000, 100_000):
+        seen = KVCache(Origin("test", NOW), blocks, 16, state=bytes(blocks))
+        grid = MapGrid()
+        grid.lay_out(Snapshot(1, NOW, NOW, Target("process", "x", 1), kvcache=seen), seen, 120, 27, None, "physical")
+        sizes.append(grid.size.width * grid.size.height)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1] == 1

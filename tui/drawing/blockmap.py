@@ -26,6 +26,7 @@ _BLANK, _SHARED, _HOT = 0, 0x10, 0x20  # the last two are added to the code of a
 
 GLYPHS = {0x1: "░", 0x2: "▒", 0x3: "█", 0x4: "▓", 0x5: "◆", 0x6: "◈"}
 _INKS = {0x1: "free", 0x2: "cached", 0x3: "owner-{}", 0x4: "shared-{}", 0x5: "hot-{}", 0x6: "hot-{}"}
+_MARKED = (0x5, 0x6)
 LIT_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Places in a block table where a cell is one column wide; from the 63rd on ``+``."""
 
@@ -106,40 +107,52 @@ def lit_cells(table: memoryview, order: Indices | None, zoom: int, cells: int) -
     return found
 
 
-def row_line(codes: Cells, lit: Places | None, cursor: int | None, cell_width: int = 1) -> Line:
-    """Cells of one row as inked text: runs of the same look are one Span. With a lit request the others are dimmed;
-    ``cursor`` is the column of the selected cell."""
+def row_line(codes: Cells, lit: Places | None, cursor: int | None, cell_width: int = 1, gap: int = 0) -> Line:
+    """Cells of one row as inked text, ``gap`` columns between them: runs of the same look are one Span. With a lit
+    request the others are dimmed; ``cursor`` is the column of the selected cell."""
     if lit is None and cursor is None:
-        return _runs(codes, cell_width)
-    looks = [Span(look.text * cell_width, look.ink) for look in (_APPEARANCE[code] for code in codes.tolist())]
+        return _runs(codes, cell_width, gap)
+    looks = [_cell(code, cell_width) for code in codes.tolist()]
     if lit is not None:
         looks = [_lit(look, place, cell_width) for look, place in zip(looks, lit.tolist(), strict=True)]
     if cursor is not None and 0 <= cursor < len(looks):
         looks[cursor] = Span(looks[cursor].text, "cursor")
     joined: list[Span] = []
     for look in looks:
-        if joined and joined[-1].ink == look.ink:
+        if joined and not gap and joined[-1].ink == look.ink:
             joined[-1] = Span(joined[-1].text + look.text, look.ink)
         else:
             joined.append(look)
+            if gap:
+                joined.append(Span(" " * gap))
     return tuple(joined)
+
+
+def _cell(code: int, width: int) -> Span:
+    """A cell filled with its glyph; one mark is enough where its ground has the colour."""
+    glyph, ink = _APPEARANCE[code]
+    return Span(glyph.center(width) if code >> 4 in _MARKED and width > 2 else glyph * width, ink)
 
 
 def _lit(look: Span, place: int, cell_width: int) -> Span:
     if place < 0:
         return Span(look.text, "empty" if look.text.isspace() else "unlit")
-    if cell_width == 2:
-        return Span(f"{place % 100:02d}", "lit-first" if place == 0 else "lit")
+    if cell_width > 1:
+        return Span(f"{place % 100:02d}".center(cell_width), "lit-first" if place == 0 else "lit")
     glyph = LIT_GLYPHS[place] if place < len(LIT_GLYPHS) else "+"
     return Span(glyph, "lit-first" if place == 0 else "lit")
 
 
-def _runs(codes: Cells, cell_width: int) -> Line:
+def _runs(codes: Cells, cell_width: int, gap: int) -> Line:
     edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-    spans = []
+    between = Span(" " * gap)
+    spans: list[Span] = []
     for start, end, code in zip(edges, edges[1:], codes[edges[:-1]].tolist(), strict=False):
-        glyph, ink = _APPEARANCE[code]
-        spans.append(Span(glyph * ((end - start) * cell_width), ink))
+        glyphs, ink = _cell(code, cell_width)
+        if gap:
+            spans += [Span(glyphs, ink), between] * (end - start)
+        else:
+            spans.append(Span(glyphs * (end - start), ink))
     return tuple(spans)
 
 

@@ -1,15 +1,32 @@
 """The map's geometry: which blocks lie behind which cell of which row, and the rows as lines."""
 
+from typing import NamedTuple
+
 from inferdbg import text
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
-from ..ink import Line, Span, dim, line
+from ..ink import NOTHING, Line, Span, dim, line
 from .blockmap import Cells, Indices, Order, Places, block_codes, fitting_zoom, lit_cells, ordering, row_line, squeezed
 
 COLOURS_UP_TO = 4  # with more blocks to a cell, the colour of one of them says nothing
-Key = tuple[bytes, bytes, int | None, int, int]
+Key = tuple[bytes, bytes, int | None, int, int, int]
+
+
+class CellSize(NamedTuple):
+    """In columns: of the cell and to the next one; in rows: to the next one."""
+
+    width: int
+    gap: int
+    height: int
+
+
+SIZES = (
+    *(CellSize(5, 1, 2), CellSize(3, 1, 2), CellSize(2, 1, 2), CellSize(3, 1, 1), CellSize(2, 1, 1)),
+    *(CellSize(2, 0, 1), CellSize(1, 0, 1)),
+)
+"""Largest first: a small pool takes the first of them in which every block has a cell of its own."""
 
 
 class MapGrid:
@@ -17,25 +34,23 @@ class MapGrid:
 
     def __init__(self) -> None:
         self.blocks = self.cells = self.total_rows = 0
-        self.columns = self.rows = self.zoom = self.gutter = self.cell_width = 1
+        self.columns = self.rows = self.zoom = self.gutter = 1
+        self.size = SIZES[-1]
         self._codes: Cells | None = None
         self._order: Indices | None = None
         self._place: dict[int, int] | None = None
         self._drawn: dict[int, tuple[Key, Line]] = {}
 
     def lay_out(
-        self, snapshot: Snapshot, cache: KVCache, width: int, rows: int, zoom: int | None, order: Order
+        self, snapshot: Snapshot, cache: KVCache, width: int, height: int, zoom: int | None, order: Order
     ) -> None:
-        """``zoom`` None: whatever shows all blocks in ``rows`` rows."""
-        self.blocks, self.rows = cache.num_blocks, rows
+        """``zoom`` None: whatever shows all blocks in ``height`` lines."""
+        self.blocks = cache.num_blocks
         self.gutter = len(str(cache.num_blocks - 1)) + 2
-        self.columns = max(8, (width - self.gutter) // 8 * 8)
-        self.cell_width = 1
-        if (
-            self.blocks <= self.columns // 16 * 8 * rows and zoom is None
-        ):  # a small pool: cells as wide as they are high
-            self.columns, self.cell_width = self.columns // 16 * 8, 2
-        fitting = fitting_zoom(self.blocks, self.columns * rows)
+        room = width - self.gutter
+        self.size = next((size for size in SIZES if zoom in (None, 1) and self._fits(size, room, height)), SIZES[-1])
+        self.columns, self.rows = _columns(self.size, room), _rows(self.size, height)
+        fitting = fitting_zoom(self.blocks, self.columns * self.rows)
         self.zoom = fitting if zoom is None else min(zoom, fitting)
         self._order = ordering(cache, order, snapshot.mono_ns)
         codes = block_codes(cache, snapshot.mono_ns, colours=self.zoom <= COLOURS_UP_TO)
@@ -44,8 +59,16 @@ class MapGrid:
         self.cells = len(self._codes)
         self.total_rows = -(-self.cells // self.columns)
 
+    def _fits(self, size: CellSize, room: int, height: int) -> bool:
+        return self.blocks <= _columns(size, room) * _rows(size, height)
+
+    @property
+    def height(self) -> int:
+        """Lines that all of it takes."""
+        return self.total_rows * self.size.height - self.size.height + 1
+
     def lines(self, top: int, selected_block: int | None, lit: Request | None) -> list[Line]:
-        """The rows from ``top`` on, as many as there is room for."""
+        """The rows from ``top`` on, as many as there is room for, and what is between them."""
         if self._codes is None:
             return []
         places = lit_cells(lit.block_table(), self._order, self.zoom, self.cells) if lit is not None else None
@@ -61,18 +84,19 @@ class MapGrid:
                 b"" if lit_here is None else lit_here.tobytes(),
                 cursor if row == cursor_row else None,
                 self.zoom,
-                self.cell_width,
+                *self.size[:2],
             )
             before = self._drawn.get(row)
             drawn[row] = (
                 before if before is not None and before[0] == key else (key, self._row(row, codes, lit_here, key[2]))
             )
         self._drawn = drawn
-        return [found for _, found in drawn.values()]
+        between = [NOTHING] * (self.size.height - 1)
+        return [found for _, row in drawn.values() for found in (row, *between)]
 
     def _row(self, row: int, codes: Cells, lit: Places | None, cursor: int | None) -> Line:
         label = Span(f"{row * self.columns * self.zoom:>{self.gutter - 1}} ", "label")
-        return (label, *row_line(codes, lit, cursor, self.cell_width))
+        return (label, *row_line(codes, lit, cursor, *self.size[:2]))
 
     def cell_text(self) -> str:
         return "1 block" if self.zoom == 1 else f"{text.count(self.zoom)} blocks"
@@ -100,8 +124,21 @@ class MapGrid:
         """The first block behind a cell."""
         return self.blocks_of(cell)[0]
 
-    def cell_under(self, x: int, row: int) -> int | None:
-        """The cell in column ``x`` of the widget and ``row`` of the whole map; None when there is none."""
-        column = (x - self.gutter) // self.cell_width
-        cell = row * self.columns + column
-        return cell if 0 <= column < self.columns and row >= 0 and cell < self.cells else None
+    def cell_under(self, x: int, y: int, top: int) -> int | None:
+        """The cell in that place of the picture, whose first row is ``top``; None when there is none."""
+        column = (x - self.gutter) // (self.size.width + self.size.gap)
+        cell = (top + y // self.size.height) * self.columns + column
+        return (
+            cell
+            if 0 <= column < self.columns and 0 <= y // self.size.height < self.rows and cell < self.cells
+            else None
+        )
+
+
+def _columns(size: CellSize, room: int) -> int:
+    """A multiple of eight, so that the numbers before the rows are easy to go on from."""
+    return max(8, (room + size.gap) // (size.width + size.gap) // 8 * 8)
+
+
+def _rows(size: CellSize, height: int) -> int:
+    return max(1, (height + size.height - 1) // size.height)

@@ -13,6 +13,7 @@ from inferdbg.facts.snapshot import Snapshot
 
 from ..drawing.blocks import block_lines, cell_lines
 from ..drawing.cache import block_bar
+from ..drawing.holdings import holder_lines, pool_lines
 from ..drawing.marks import mark, missing
 from ..drawing.names import Names, name
 from ..drawing.request import request_lines
@@ -69,7 +70,7 @@ class KVMap(View):
             return [*head, NOTHING, line(dim(" this source knows how many blocks there are, but not what is in each"))]
         rows = max(1, height - len(head) - PANEL)
         grid = self._laid_out(snapshot, cache, width, rows)
-        self._panel = min(TALLEST_PANEL, PANEL + max(0, rows - grid.total_rows - 1))
+        self._panel = min(TALLEST_PANEL, PANEL + max(0, rows - grid.height - 1))
         rows -= self._panel - PANEL
         lit = Names(snapshot).request(self.lit_request) if self.lit_request is not None else None
         self._grid_top = len(head)
@@ -116,17 +117,34 @@ class KVMap(View):
         )  # fmt: skip
 
     def _panels(self, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
-        half = width // 2 if width >= BOTH_PANELS else width
-        block = self._block_panel(snapshot, cache, half)
-        request = self._request_panel(snapshot, width - half if width >= BOTH_PANELS else width)
-        if width >= BOTH_PANELS:
-            return beside(block, request, half, "")
-        return request if self._last_panel == "request" else block
+        if width < BOTH_PANELS:
+            if self._last_panel == "block" and self.selected_block is not None:
+                return self._block_panel(self.selected_block, snapshot, cache, width)
+            if self.lit_request is not None:
+                return self._request_panel(self.lit_request, snapshot, width)
+            return self._holders_panel(snapshot, cache, width, "arrows select a block, n a request")
+        half = width // 2
+        if self.selected_block is not None:
+            left = self._block_panel(self.selected_block, snapshot, cache, half)
+        else:
+            left = self._pool_panel(snapshot, cache, half)
+        if self.lit_request is not None:
+            right = self._request_panel(self.lit_request, snapshot, width - half)
+        else:
+            right = self._holders_panel(snapshot, cache, width - half, "n and p light one's blocks")
+        return beside(left, right, half, "")
 
-    def _block_panel(self, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
-        block = self.selected_block
-        if block is None:
-            return self._framed("block", [(dim("arrows or mouse select one, / finds one"),)], width)
+    def _pool_panel(self, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
+        title = line("pool", dim("  arrows or mouse select a block, / finds one"))
+        return self._framed(title, pool_lines(snapshot, cache, width - 4), width)
+
+    def _holders_panel(self, snapshot: Snapshot, cache: KVCache, width: int, hint: str) -> list[Line]:
+        if snapshot.requests is None:
+            return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
+        title = line("who holds most", dim(f"  {hint}"))
+        return self._framed(title, holder_lines(snapshot, cache, width - 4, self._panel - 2), width)
+
+    def _block_panel(self, block: int, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
         title = f"block {block}"
         lines = block_lines(snapshot, block, width - 4, self._panel - 2)
         behind = self._grid.blocks_of(self._grid.cell_of(block)) if self._grid is not None else []
@@ -135,14 +153,12 @@ class KVMap(View):
             lines[4:] = cell_lines(cache, behind, width - 4)
         return self._framed(title, lines, width)
 
-    def _request_panel(self, snapshot: Snapshot, width: int) -> list[Line]:
+    def _request_panel(self, number: int, snapshot: Snapshot, width: int) -> list[Line]:
         if snapshot.requests is None:
             return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
-        if self.lit_request is None:
-            return self._framed("request", [(dim("n and p light the blocks of one, in table order"),)], width)
-        request = Names(snapshot).request(self.lit_request)
+        request = Names(snapshot).request(number)
         if request is None:
-            return self._framed(f"request #{self.lit_request}", [(dim("is gone"),)], width)
+            return self._framed(f"request #{number}", [(dim("is gone"),)], width)
         title = line(f"request {name(request, 40)} ", dim("lit in the order of its table"))
         return self._framed(title, request_lines(snapshot, request, width - 4, self._panel - 2), width)
 
@@ -221,8 +237,7 @@ class KVMap(View):
     def on_click(self, event: events.Click) -> None:
         grid = self._grid
         if grid is not None:
-            row = event.y - self._grid_top
-            cell = grid.cell_under(event.x, row + self.top) if 0 <= row < grid.rows else None
+            cell = grid.cell_under(event.x, event.y - self._grid_top, self.top)
             if cell is not None:
                 self._select(grid.block_at(cell))
 

@@ -88,14 +88,21 @@ class Requests(View):
         return "the engine has no request"
 
     def _panel(self, snapshot: Snapshot, width: int) -> list[Line]:
-        request = Names(snapshot).request(self.selected) if self.selected is not None else None
-        if request is None:
-            said = "up and down select one" if self.selected is None else f"request #{self.selected} is gone"
-            lines: list[Line] = [(dim(said),)]
-            title = line("request")
+        """Of the selected request; while none is, of the oldest that is shown and not finished."""
+        said = "all are finished" if self._shown else ""
+        hint = ""
+        if self.selected is None:
+            going = (request for request in self._shown if request.stage != "finished")
+            request = min(going, key=lambda request: request.number, default=None)
+            hint = " the oldest; up and down select"
         else:
+            request = Names(snapshot).request(self.selected)
+            said = f"request #{self.selected} is gone"
+        title: Line = line("request")
+        lines: list[Line] = [(dim(said),)]
+        if request is not None:
             lines = request_lines(snapshot, request, width - 4, PANEL - 2)
-            title = line(f"request {name(request, 60)}")
+            title = line(f"request {name(request, 60)}", dim(hint))
         return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
 
     def _follow_selection(self) -> None:
