@@ -4,9 +4,10 @@ python -m benchmarks.recording_cost [--minutes 10]
 
 Engines are made up (tests/support/snapshots.py), so reading them is not in the figures. The large one is 60 Snapshots
 (100,000 blocks, 256 requests, eight steps each) played forwards and backwards, as ten minutes of it would not fit in
-memory; the others are simulated throughout. A seek opens the file anew, reads the index and builds the whole Window of
-that moment (two minutes of the past), as a screen would. Times are processor time of the thread, which other work on
-the machine disturbs least; nothing here waits for anything but the page cache.
+memory (backwards, block tables shrink and are written whole: dearer than life); the others are simulated throughout. A
+seek opens the file anew, reads the index and builds the whole Window of that moment (two minutes of the past), as a
+screen would. Times are processor time of the thread, which other work on the machine disturbs least; nothing here waits
+for anything but the page cache.
 """
 
 import argparse
