@@ -23,8 +23,8 @@ class CellSize(NamedTuple):
 
 
 SIZES = (
-    *(CellSize(5, 1, 2), CellSize(3, 1, 2), CellSize(2, 1, 2), CellSize(3, 1, 1), CellSize(2, 1, 1)),
-    *(CellSize(2, 0, 1), CellSize(1, 0, 1)),
+    *(CellSize(9, 1, 2), CellSize(5, 1, 2), CellSize(3, 1, 2), CellSize(2, 1, 2)),
+    *(CellSize(3, 1, 1), CellSize(2, 1, 1), CellSize(2, 0, 1), CellSize(1, 0, 1)),
 )
 """Largest first: a small pool takes the first of them in which every block has a cell of its own."""
 

@@ -121,7 +121,7 @@ class KVMap(View):
             if self._last_panel == "block" and self.selected_block is not None:
                 return self._block_panel(self.selected_block, snapshot, cache, width)
             if self.lit_request is not None:
-                return self._request_panel(self.lit_request, snapshot, width)
+                return self._request_panel(self.lit_request, snapshot, cache, width)
             return self._holders_panel(snapshot, cache, width, "arrows select a block, n a request")
         half = width // 2
         if self.selected_block is not None:
@@ -129,7 +129,7 @@ class KVMap(View):
         else:
             left = self._pool_panel(snapshot, cache, half)
         if self.lit_request is not None:
-            right = self._request_panel(self.lit_request, snapshot, width - half)
+            right = self._request_panel(self.lit_request, snapshot, cache, width - half)
         else:
             right = self._holders_panel(snapshot, cache, width - half, "n and p light one's blocks")
         return beside(left, right, half, "")
@@ -153,12 +153,10 @@ class KVMap(View):
             lines[4:] = cell_lines(cache, behind, width - 4)
         return self._framed(title, lines, width)
 
-    def _request_panel(self, number: int, snapshot: Snapshot, width: int) -> list[Line]:
-        if snapshot.requests is None:
-            return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
+    def _request_panel(self, number: int, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
         request = Names(snapshot).request(number)
         if request is None:
-            return self._framed(f"request #{number}", [(dim("is gone"),)], width)
+            return self._holders_panel(snapshot, cache, width, f"request #{number} is gone, n lights another")
         title = line(f"request {name(request, 40)} ", dim("lit in the order of its table"))
         return self._framed(title, request_lines(snapshot, request, width - 4, self._panel - 2), width)
 
