@@ -8,7 +8,6 @@ from textual import events
 from textual.app import App as TextualApp
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.css.query import NoMatches
 from textual.message import Message
 from textual.screen import Screen
 
@@ -95,6 +94,8 @@ class App(TextualApp[None]):
         self.starting = False
         """Whether garbage collection waits for the first picture."""
         self._built = False
+        self._views = {self.current: self.current()}
+        self._edges = {"tabs": Tabs(id="tabs"), **{id: LineView(id=id) for id in ("header", "timeline", "keys")}}
         feed = Feed(source, diagnose, round(interval_s * SECOND), at_ns)
         self._subject = source.title
         self._feed = FeedThread(
@@ -105,11 +106,11 @@ class App(TextualApp[None]):
         )
 
     def compose(self) -> ComposeResult:
-        yield LineView(id="header")
-        yield Tabs(id="tabs")
-        yield self.current()
-        yield LineView(id="timeline")
-        yield LineView(id="keys")
+        yield self._edges["header"]
+        yield self._edges["tabs"]
+        yield self.view
+        yield self._edges["timeline"]
+        yield self._edges["keys"]
 
     def on_load(self) -> None:
         self._feed.start()  # the first Snapshot is read while the screen is being built
@@ -149,16 +150,17 @@ class App(TextualApp[None]):
     @property
     def view(self) -> View:
         """The view that is shown."""
-        return self.screen_stack[0].query_one(f"#{self.current.view_name()}", View)
+        return self._views[self.current]
 
     def _change_to(self, view: type[View]) -> None:
         if view is not self.current:
             self.view.display = False
             self.current = view
-            try:
+            if view in self._views:
                 self.view.display = True
-            except NoMatches:
-                self.screen_stack[0].mount(view(), before="#timeline")
+            else:
+                self._views[view] = view()
+                self.screen_stack[0].mount(self.view, before=self._edges["timeline"])
         self.view.focus()
         if self.frame is not None:
             self.view.show(self.frame)
@@ -178,13 +180,13 @@ class App(TextualApp[None]):
         """What changes with every Frame."""
         width = self.size.width
         self._edge("header", header_line(frame, width))
-        timeline = self.screen_stack[0].query_one("#timeline", LineView)
+        timeline = self._edges["timeline"]
         timeline.display = bool(frame.problem) or frame.mode in ("paused", "playing")
         if timeline.display:
             timeline.put([problem_line(frame, width) if frame.problem else timeline_line(frame, width)])
 
     def _edge(self, id: str, drawn: Line) -> None:
-        self.screen_stack[0].query_one(f"#{id}", LineView).put([drawn])
+        self._edges[id].put([drawn])
 
     def _keys(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Keys of the view and of the application, and those that are always named. Where the view takes the arrows
