@@ -9,7 +9,7 @@ A run in which a feature was asked for and did not happen (no preemption, no pre
 In bf16 the two programs round differently: a divergence is allowed only where the two best logits of transformers lie
 no further apart than BF16_TOLERANCE.
 
-    python -m benchmarks.correctness [--quick]
+    python -m benchmarks.correctness [--quick] [llamas | fp32 | bf16]...
 """
 
 import itertools
@@ -37,8 +37,10 @@ from inferdbg.engine.sampling_params import SamplingParams
 from inferdbg.engine.state import Counter
 from inferdbg.engine.weights.layout import DTYPES
 
-BF16_TOLERANCE = 0.25
-"""Logits of SmolLM2 reach 16 to 32, where neighbouring bf16 numbers are 0.125 apart: two of these steps."""
+BF16_TOLERANCE = 0.75
+"""At the first output token of the 50 prompts, transformers' own bf16 logits lie up to 0.37 (mean 0.16) from its fp32
+ones where the two best are, and the engine's up to 0.37 (mean 0.14): two logits can move by twice that against each
+other. The logits reach 35, where neighbouring bf16 numbers are 0.25 apart."""
 
 
 class Shape(NamedTuple):
@@ -226,23 +228,21 @@ def random_llamas(folder: Path, *, quick: bool) -> bool:
     return holds
 
 
-def smollm2(*, quick: bool) -> bool:
+def smollm2(dtype: str, *, quick: bool) -> bool:
     path = find_default_model()
     if path is None:
         print("FAILED SmolLM2 is not installed: make setup")
         return False
     prompts = smollm2_prompts(load(path, dtype="fp32"), 10 if quick else 50)
-    holds = True
-    for dtype, tolerance in (("fp32", None), ("bf16", BF16_TOLERANCE)):
-        model = load(path, dtype=dtype)
-        theirs = transformers_model(path, dtype)
-        begun = time.monotonic()
-        expected = [reference(theirs, prompt, 32) for prompt in prompts]
-        del theirs
-        print(f"SmolLM2 {dtype}, {len(prompts)} prompts (transformers: {time.monotonic() - begun:.0f} s)")
-        for switches in one_by_one()[:: 4 if quick else 1]:
-            holds &= report(model, prompts, expected, switches, block_size=16, tolerance=tolerance)
-    return holds
+    model = load(path, dtype=dtype)
+    theirs = transformers_model(path, dtype)
+    begun = time.monotonic()
+    expected = [reference(theirs, prompt, 32) for prompt in prompts]
+    del theirs
+    print(f"SmolLM2 {dtype}, {len(prompts)} prompts (transformers: {time.monotonic() - begun:.0f} s)")
+    tolerance = BF16_TOLERANCE if dtype == "bf16" else None
+    runs = one_by_one()[:: 4 if quick else 1]
+    return all([report(model, prompts, expected, run, block_size=16, tolerance=tolerance) for run in runs])
 
 
 def smollm2_prompts(model: LoadedModel, count: int) -> list[list[int]]:
@@ -305,11 +305,16 @@ def report(
 def main(arguments: list[str]) -> int:
     warnings.simplefilter("ignore", FutureWarning)  # transformers renames an argument: both names work
     quick = "--quick" in arguments
-    torch.set_num_threads(1)  # what is this small only waits for the second thread
-    with tempfile.TemporaryDirectory() as folder:
-        holds = random_llamas(Path(folder), quick=quick)
+    parts = [part for part in arguments if part != "--quick"] or ["llamas", "fp32", "bf16"]
+    holds = True
+    if "llamas" in parts:
+        torch.set_num_threads(1)  # what is this small only waits for the second thread
+        with tempfile.TemporaryDirectory() as folder:
+            holds &= random_llamas(Path(folder), quick=quick)
     torch.set_num_threads(2)
-    holds &= smollm2(quick=quick)
+    for dtype in ("fp32", "bf16"):
+        if dtype in parts:
+            holds &= smollm2(dtype, quick=quick)
     return 0 if holds else 1
 
 
