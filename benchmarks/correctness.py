@@ -242,7 +242,8 @@ def smollm2(dtype: str, *, quick: bool) -> bool:
     print(f"SmolLM2 {dtype}, {len(prompts)} prompts (transformers: {time.monotonic() - begun:.0f} s)")
     tolerance = BF16_TOLERANCE if dtype == "bf16" else None
     runs = one_by_one()[:: 4 if quick else 1]
-    return all([report(model, prompts, expected, run, block_size=16, tolerance=tolerance) for run in runs])
+    held = [report(model, prompts, expected, run, block_size=16, tolerance=tolerance) for run in runs]
+    return all(held)
 
 
 def smollm2_prompts(model: LoadedModel, count: int) -> list[list[int]]:
