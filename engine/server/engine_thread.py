@@ -20,12 +20,13 @@ from ..errors import EngineError
 from ..hooks import EventKind
 from ..sampling_params import SamplingParams
 from ..state import Counter
-from .health import Health, Vitals, judge
+from .health import Health, PulseWatch, Vitals, judge
 from .refusal import Refusal, from_engine, queue_full
 
 log = logging.getLogger(__name__)
 
 IDLE_WAIT_S = 0.1  # the heartbeat promises 0.2
+LOOK_S = 0.2  # between two looks at the pulse
 PROGRESS = (Counter.PREFILLED_TOKENS, Counter.GENERATED_TOKENS, Counter.FINISHED, Counter.ABORTED, Counter.FAILED)
 
 
@@ -81,6 +82,7 @@ class EngineThread:
         self._engine = engine
         self._columns = engine.columns
         self._counters = engine.columns["counters"]
+        self._watch = PulseWatch(engine.columns["pulse"])
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._streams: dict[str, Stream] = {}
         self._most_undecided = most_undecided
@@ -95,9 +97,16 @@ class EngineThread:
         """Called once, from inside the running loop that gets the outputs."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
+        self._look()
 
     def health(self) -> Health:
-        return judge(self.vitals, self._columns["pulse"], now_ns=time.monotonic_ns(), owed_since_ns=self._owed_since_ns)
+        return judge(
+            self.vitals,
+            self._columns["pulse"],
+            now_ns=time.monotonic_ns(),
+            owed_since_ns=self._owed_since_ns,
+            pulse_moved_ns=self._watch.moved_ns,
+        )
 
     @property
     def requests_in_flight(self) -> int:
@@ -158,6 +167,12 @@ class EngineThread:
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+    def _look(self) -> None:
+        """Again and again, for as long as the event loop and the engine's thread live."""
+        self._watch.look(time.monotonic_ns())
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_later(LOOK_S, self._look)
 
     def _run_on_engine(self) -> None:
         engine, vitals = self._engine, self.vitals

@@ -1,8 +1,8 @@
 """Is the engine alive and moving? Judged from outside its thread, so that a hung engine cannot keep it from being told.
 
-Healthy: it has no work, or it computed tokens, answered or dropped a request lately. Not healthy: it had work for
-longer than max(2 s, 5 × a median step) and none of that happened (a stuck step as well as steps that do nothing), or
-its thread has died.
+Healthy: it has no work, or lately it computed tokens, answered or dropped a request, or got on inside a step (a kernel,
+a layer, a phase: one step over long prompts may take long). Not healthy: it had work for longer than max(2 s, 5 × a
+median step) and none of that happened (a stuck step as well as steps that do nothing), or its thread has died.
 """
 
 from __future__ import annotations
@@ -49,6 +49,27 @@ class Vitals:
         return int(statistics.median(known)) if known else 0
 
 
+class PulseWatch:
+    """Looks at the pulse now and then, and remembers when something last moved inside one step. That steps follow each
+    other is no progress: a livelock does that too."""
+
+    _WORDS = (Pulse.STEP, Pulse.PHASE, Pulse.LAYER, Pulse.KERNEL, Pulse.LAUNCHED, Pulse.COMPLETED)
+
+    def __init__(self, pulse: Column) -> None:
+        self.moved_ns = 0
+        self._pulse = pulse
+        self._seen = self._read()
+
+    def look(self, now_ns: int) -> None:
+        seen = self._read()
+        if seen != self._seen and seen[0] == self._seen[0] and seen[1] != Phase.IDLE:
+            self.moved_ns = now_ns
+        self._seen = seen
+
+    def _read(self) -> tuple[int, ...]:
+        return tuple(self._pulse[word] for word in self._WORDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """``seconds``: since the engine last got on, 0 when it has no work. ``phase`` and ``step`` are its pulse's."""
@@ -73,14 +94,15 @@ class Health:
         return body | {"detail": self.detail} if self.detail else body
 
 
-def judge(vitals: Vitals, pulse: Column, *, now_ns: int, owed_since_ns: int | None) -> Health:
-    """``owed_since_ns``: since when some client waits for the engine without a break, None when none does."""
+def judge(vitals: Vitals, pulse: Column, *, now_ns: int, owed_since_ns: int | None, pulse_moved_ns: int = 0) -> Health:
+    """``owed_since_ns``: since when some client waits for the engine without a break, None when none does.
+    ``pulse_moved_ns``: from PulseWatch; 0 when it saw nothing move."""
     phase, step = Phase(pulse[Pulse.PHASE]).name.lower(), pulse[Pulse.STEP]
     if vitals.failure is not None:
         return Health("failed", phase, step, (now_ns - vitals.moved_ns) / 1e9, f"the engine died: {vitals.failure}")
     if not vitals.busy and owed_since_ns is None:
         return Health("ok", phase, step, 0.0)
-    since_ns = vitals.moved_ns if vitals.busy else max(vitals.moved_ns, owed_since_ns or 0)
+    since_ns = max(vitals.moved_ns, pulse_moved_ns if vitals.busy else owed_since_ns or 0)
     still_ns = max(0, now_ns - since_ns)
     limit_ns = max(PATIENCE_NS, PATIENCE_STEPS * vitals.median_step_ns())
     if still_ns <= limit_ns:

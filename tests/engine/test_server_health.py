@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferdbg.engine.server.health import ITERATION_BOUNDS, RECENT_STEPS, Vitals, judge
+from inferdbg.engine.server.health import ITERATION_BOUNDS, RECENT_STEPS, PulseWatch, Vitals, judge
 from inferdbg.engine.state import Column, Phase, Pulse
 
 SECOND = 1_000_000_000
@@ -27,6 +27,29 @@ def test_a_step_of_more_than_two_seconds_is_a_stall() -> None:
     assert (stalled.state, stalled.phase, stalled.step) == ("stalled", "forward", 7)
     assert stalled.seconds > 2
     assert "step 7" in stalled.detail
+
+
+def test_a_long_step_whose_kernels_go_on_is_no_stall_until_they_stop() -> None:
+    vitals, column = Vitals(busy=True, moved_ns=0), pulse()
+    watch = PulseWatch(column)
+    for second in range(1, 9):
+        column[Pulse.LAUNCHED] += 1
+        watch.look(second * SECOND)
+        now = second * SECOND
+        assert judge(vitals, column, now_ns=now, owed_since_ns=0, pulse_moved_ns=watch.moved_ns).ok
+    watch.look(10 * SECOND)
+    stuck = judge(vitals, column, now_ns=10 * SECOND + 1, owed_since_ns=0, pulse_moved_ns=watch.moved_ns)
+    assert (stuck.state, round(stuck.seconds)) == ("stalled", 2)
+
+
+def test_steps_that_only_follow_each_other_are_no_progress() -> None:
+    column = pulse()
+    watch = PulseWatch(column)
+    for second in range(1, 9):
+        column[Pulse.STEP] += 1
+        column[Pulse.PHASE] = (Phase.SCHEDULE, Phase.PREPARE)[second % 2]
+        watch.look(second * SECOND)
+    assert watch.moved_ns == 0
 
 
 def test_slow_steps_are_given_five_times_their_median() -> None:
