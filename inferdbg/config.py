@@ -15,9 +15,11 @@ _DURATIONS_NS = {
     "h": 3600 * 10**9,
     "d": 86400 * 10**9,
 }
+_LONGEST_NS = 3650 * _DURATIONS_NS["d"]
 _SIZES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zµ]*)\s*", re.IGNORECASE)
+_LARGEST_BYTES = 1 << 60
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
 def duration_ns(text: str) -> int:
@@ -27,7 +29,10 @@ def duration_ns(text: str) -> int:
     unit = found[2].lower() if found else ""
     if found is None or unit not in _DURATIONS_NS:
         raise ValueError(f"{text!r} is not a duration: write a number and a unit, like 250ms, 60s, 10min or 6h")
-    return round(float(found[1]) * _DURATIONS_NS[unit])
+    span_ns = float(found[1]) * _DURATIONS_NS[unit]
+    if span_ns > _LONGEST_NS:
+        raise ValueError(f"{text!r} is too long: at most 3650d")
+    return round(span_ns)
 
 
 def size_bytes(text: str) -> int:
@@ -38,7 +43,10 @@ def size_bytes(text: str) -> int:
     power = unit.removesuffix("b").removesuffix("i") if unit else ""
     if found is None or power not in _SIZES or unit == "i":
         raise ValueError(f"{text!r} is not a size: write bytes, or a number and a unit, like 64k, 100M or 2G")
-    return round(float(found[1]) * _SIZES[power])
+    count = float(found[1]) * _SIZES[power]
+    if count > _LARGEST_BYTES:
+        raise ValueError(f"{text!r} is too much: at most 1048576T")
+    return round(count)
 
 
 @dataclass(frozen=True, slots=True)

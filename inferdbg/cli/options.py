@@ -1,5 +1,6 @@
 """Options that several verbs share, declared once."""
 
+import math
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from inferdbg.record.writer import RecordingWriter
 
 SHORTEST_INTERVAL_NS = 10_000_000
+LONGEST_INTERVAL_NS = 3600 * 10**9
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -46,6 +48,27 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+class Finite(click.FloatRange):
+    """Also refuses nan and inf, which click finds in every range."""
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # text, too
+        if not math.isfinite(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+def at_least(least: int, in_words: str) -> Callable[[click.Context, click.Parameter, int | None], int | None]:
+    """A click callback that refuses less; an option that was not given stays None."""
+
+    def check(context: click.Context, option: click.Parameter, value: int | None) -> int | None:
+        if value is not None and value < least:
+            raise click.BadParameter(f"at least {in_words}")
+        return value
+
+    return check
+
+
 def json_option(verb: Verb) -> Verb:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")(verb)
 
@@ -65,6 +88,8 @@ def interval_option(verb: Verb) -> Verb:
 def _long_enough(context: click.Context, option: click.Parameter, value: int) -> int:
     if value < SHORTEST_INTERVAL_NS:
         raise click.BadParameter("at least 10ms, or looking would take more than it shows")
+    if value > LONGEST_INTERVAL_NS:
+        raise click.BadParameter("at most 1h")
     return value
 
 
@@ -91,6 +116,8 @@ def writer(
         return None
     from inferdbg.record.writer import RecordingWriter
 
+    if not path:
+        raise InferdbgError("the file to record to has no name", "name a file, like run.idbg", Exit.USAGE)
     if os.path.lexists(path):
         if not force or not os.path.isfile(path):
             hint = "choose another name" + (", or overwrite it with --force" if os.path.isfile(path) else "")

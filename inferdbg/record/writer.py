@@ -30,7 +30,8 @@ class RecordingWriter:
     """A recording at ``path``, which must not exist yet.
 
     ``keep_ns`` and ``max_bytes``: with either, the recording is numbered parts (run.000001.idbg, …), and the oldest
-    are removed so that at least ``keep_ns`` and at most ``max_bytes`` stay. ``redact``: leaves out secrets.
+    are removed so that at least ``keep_ns`` and at most ``max_bytes`` stay; the part that is being written and the
+    newest finished one always do. ``redact``: leaves out secrets.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class RecordingWriter:
             self._end_part()
             self._parts.append(_Part(self.part_path, self._end, now_wall_ns))  # with its index
             self._pages, self._end = [], 0
-        while self._parts and self._too_much(now_wall_ns):
+        while len(self._parts) > 1 and self._too_much(now_wall_ns):
             self._parts.popleft().path.unlink(missing_ok=True)
 
     def _part_is_full(self) -> bool:

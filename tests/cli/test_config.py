@@ -19,7 +19,7 @@ def test_durations_have_units(typed: str, expected_ns: int) -> None:
     assert duration_ns(typed) == expected_ns
 
 
-@pytest.mark.parametrize("typed", ["60", "", "s", "-1s", "1 fortnight", "1s 2s", "1e3s"])
+@pytest.mark.parametrize("typed", ["60", "", "s", "-1s", "1 fortnight", "1s 2s", "1e3s", "٣s"])
 def test_what_is_no_duration_is_refused_with_examples(typed: str) -> None:
     with pytest.raises(ValueError, match="is not a duration: write a number and a unit, like 250ms"):
         duration_ns(typed)
@@ -41,9 +41,21 @@ def test_sizes_are_in_powers_of_1024(typed: str, expected: int) -> None:
     assert size_bytes(typed) == expected
 
 
-@pytest.mark.parametrize("typed", ["", "G", "-2G", "2X", "2i", "two"])
+@pytest.mark.parametrize("typed", ["", "G", "-2G", "2X", "2i", "two", "٣"])
 def test_what_is_no_size_is_refused_with_examples(typed: str) -> None:
     with pytest.raises(ValueError, match="is not a size: write bytes, or a number and a unit, like 64k"):
+        size_bytes(typed)
+
+
+@pytest.mark.parametrize("typed", ["1000000h", "9" * 400 + "s"])
+def test_a_duration_beyond_all_use_is_refused_with_the_bound(typed: str) -> None:
+    with pytest.raises(ValueError, match="is too long: at most 3650d"):
+        duration_ns(typed)
+
+
+@pytest.mark.parametrize("typed", ["2000000T", "9" * 400])
+def test_a_size_beyond_all_use_is_refused_with_the_bound(typed: str) -> None:
+    with pytest.raises(ValueError, match="is too much: at most 1048576T"):
         size_bytes(typed)
 
 

@@ -112,3 +112,24 @@ def test_an_interval_that_would_only_burn_the_processor_is_refused(capsys: pytes
 def test_an_option_that_would_do_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--model", "tiny"]) == Exit.USAGE
     assert "give both" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("record", "1", "-o", "x", "--max-bytes", "0"), "at least 1 MiB"),
+        (("record", "1", "-o", "x", "--max-bytes", "1k"), "at least 1 MiB"),
+        (("record", "1", "-o", "x", "--keep", "0s"), "at least 10 s"),
+        (("record", "1", "-o", "x", "--interval", "1000000h"), "is too long: at most 3650d"),
+        (("record", "1", "-o", "x", "--interval", "2h"), "at most 1h"),
+        (("load", "http://127.0.0.1:1", "--rate", "nan"), "nan is not in the range"),
+        (("load", "http://127.0.0.1:1", "--rate", "inf"), "inf is not in the range"),
+        (("load", "http://127.0.0.1:1", "--abort", "nan"), "nan is not in the range"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_value_out_of_bounds_is_refused_with_the_bound(
+    argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == Exit.USAGE
+    assert said in capsys.readouterr().err

@@ -242,6 +242,15 @@ def test_a_rotating_recording_keeps_the_newest_within_its_bytes(tmp_path: Path) 
     recording.close()
 
 
+def test_the_newest_part_stays_however_little_was_allowed(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "run.idbg", max_bytes=1, keep_ns=1)
+    for snapshot in SNAPSHOTS:
+        writer.write(snapshot)
+    writer.close()
+    assert list(tmp_path.iterdir()) == [writer.part_path]
+    assert read_all(tmp_path / "run.idbg")[-1] == SNAPSHOTS[-1]
+
+
 def test_a_rotating_recording_keeps_what_was_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "run.idbg"
     keep_ns = 10_000_000_000

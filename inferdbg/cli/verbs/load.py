@@ -7,7 +7,7 @@ import click
 
 from inferdbg import text
 from inferdbg.cli.ending import Ending
-from inferdbg.cli.options import duration, example, json_option
+from inferdbg.cli.options import Finite, duration, example, json_option
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit
 
@@ -25,9 +25,9 @@ _MIXES = ("demo", "chat", "batch", "long")
 @click.option("--mix", type=click.Choice(_MIXES), default="demo", show_default=True, help="What the traffic is like.")
 @click.option("--for", "duration_ns", type=duration, help="How long.  [default: until Ctrl-C]")
 @click.option("--requests", type=click.IntRange(min=1), help="Send as many, then stop.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the mix's]")
+@click.option("--rate", type=Finite(min=0, min_open=True, max=100_000), help="Arrivals a second.  [default: the mix's]")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Most clients at a time.  [default: the mix's]")
-@click.option("--abort", type=click.FloatRange(0, 1), help="Share of clients that go away.  [default: the mix's]")
+@click.option("--abort", type=Finite(0, 1), help="Share of clients that go away.  [default: the mix's]")
 @click.option("--model", help="Model to ask for.  [default: the first that the server names]")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed sends the same requests.")
 @json_option

@@ -8,9 +8,13 @@ import click
 from inferdbg import text
 from inferdbg.cli import looking, target
 from inferdbg.cli.ending import Ending
-from inferdbg.cli.options import duration, example, force_option, interval_option, size, writer
+from inferdbg.cli.options import at_least, duration, example, force_option, interval_option, size, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit
+
+LEAST_KEPT_NS = 10 * 10**9
+LEAST_BYTES = 1 << 20
+"""Below either, a part would be over before it held a second of an engine of ordinary size."""
 
 
 @click.command(
@@ -22,8 +26,19 @@ from inferdbg.errors import Exit
 @click.argument("target_name", metavar="[TARGET]", required=False)
 @click.option("-o", "--output", "path", required=True, help="File to write.")
 @click.option("--for", "duration_ns", type=duration, help="How long.  [default: until Ctrl-C]")
-@click.option("--keep", "keep_ns", type=duration, help="Go on for ever in numbered files and keep the last so long.")
-@click.option("--max-bytes", type=size, help="Go on for ever in numbered files and keep no more than so much.")
+@click.option(
+    "--keep",
+    "keep_ns",
+    type=duration,
+    callback=at_least(LEAST_KEPT_NS, text.duration(LEAST_KEPT_NS)),
+    help="Go on for ever in numbered files and keep the last so long.",
+)
+@click.option(
+    "--max-bytes",
+    type=size,
+    callback=at_least(LEAST_BYTES, text.size(LEAST_BYTES)),
+    help="Go on for ever in numbered files and keep no more than so much.",
+)
 @interval_option
 @force_option
 @click.pass_obj
@@ -42,8 +57,8 @@ def command(
 
     Prompts and answers are never recorded. Exit code 1 when the target died.
     """
-    ending = Ending()
     engine = target.engine_of(target_name)
+    ending = Ending()  # before there is a file to finish; until then a signal ends us at once
     recording = writer(path, keep_ns=keep_ns, max_bytes=max_bytes, force=force)
     assert recording is not None
     with contextlib.closing(target.engine_source(engine, recording)) as source:
@@ -64,7 +79,8 @@ def command(
                 break
     span = text.duration(now - began)
     written = text.size(recording.bytes_written)
-    out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}: inferdbg open {path}")
+    where = "" if recording.path == recording.part_path else f", the last of it in {recording.part_path}"
+    out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}{where}: inferdbg open {path}")
     if ended and server is not None:
         out.say(f"{target.name_of(engine)} {'died' if server.state == 'dead' else 'stopped'} meanwhile")
         return Exit.FINDINGS if server.state == "dead" else Exit.FINE
