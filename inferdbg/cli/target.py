@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     Record = Callable[[], RecordingWriter | None]
 
 HELP = "TARGET is a PID, the URL of a bundled engine on this machine, a black box or a recording."
-_ADDRESS = re.compile(r"(?:https?://.+|(?:\[[0-9a-f:]+\]|[\w.-]+)?:\d+/?)", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:https?://.+|(?:\[[0-9a-f:]+\]|[\w.-]+)?:[0-9]+/?)", re.IGNORECASE)
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
 _LISTED = 5
+_MOST_DIGITS = 10
 
 
 def discovered(folders: Sequence[str] = ()) -> "Found":
@@ -37,7 +39,7 @@ def discovered(folders: Sequence[str] = ()) -> "Found":
 def source_of(target: str | None, record: "Record" = lambda: None, *, brief: bool = False) -> "Source":
     """Raises InferdbgError when there is no such thing, it cannot be read, or nothing was named and several are there.
     ``record`` opens what gets all that is seen of an engine, if anything does. ``brief``: for a look or two."""
-    if target is not None and not target.isdigit() and os.path.exists(target) and not _is_box(target):
+    if target is not None and _pid_in(target) is None and os.path.exists(target) and not _is_box(target):
         return _replayed(target)
     engine = engine_of(target)
     recording = record()
@@ -55,8 +57,9 @@ def engine_of(target: str | None) -> "FoundEngine":
     """The engine, living or dead, that a PID, a URL, a box or nothing means. Raises InferdbgError."""
     if target is None:
         return the_only_one(discovered())
-    if target.isdigit():
-        return _of_pid(int(target))
+    pid = _pid_in(target)
+    if pid is not None:
+        return _of_pid(pid)
     if os.path.exists(target):
         if not _is_box(target):
             raise InferdbgError(f"{target} is no black box of an engine", f"inferdbg open {target}", Exit.USAGE)
@@ -148,14 +151,23 @@ def line_of(engine: "FoundEngine") -> str:
     return " · ".join(part for part in parts if part)
 
 
+def _pid_in(target: str) -> int | None:
+    """ASCII digits, no more than any PID has; None for other words."""
+    return int(target) if target.isascii() and target.isdecimal() and len(target) <= _MOST_DIGITS else None
+
+
 def _is_box(path: str) -> bool:
     """By its first bytes; by its name where they are missing."""
     from inferdbg.blackbox.writer import MAGIC, SUFFIX
 
-    if os.path.isdir(path):
-        raise InferdbgError(f"{path} is a folder", "name a black box or a recording in it")
     try:
-        with open(path, "rb") as file:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise InferdbgError(f"{path} is a folder", "name a black box or a recording in it")
+        if not stat.S_ISREG(kind):  # opening a FIFO waits for its writer, opening a device may do anything
+            raise InferdbgError(f"{path} is not a regular file", "name a black box or a recording", Exit.USAGE)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(descriptor, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC or path.endswith(SUFFIX)
     except OSError as error:
         raise InferdbgError(f"{path} cannot be read: {error.strerror}", "is it yours? try sudo") from None

@@ -91,7 +91,7 @@ class Recording:
 
     def _add(self, path: Path) -> None:
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)  # a FIFO opens, too
         except OSError as error:
             raise InferdbgError(f"{path} cannot be read: {error.strerror}") from error
         if not stat.S_ISREG(os.fstat(file).st_mode):

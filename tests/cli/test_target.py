@@ -1,8 +1,22 @@
 """What a person names is found, and what is not found is said so that they can go on."""
 
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from inferdbg.cli.target import line_of, name_of, nothing_found, probes_of, the_only_one
+from inferdbg.cli.target import (
+    engine_of,
+    line_of,
+    name_of,
+    nothing_found,
+    probes_of,
+    source_of,
+    source_of_file,
+    the_only_one,
+)
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.discovery import Found, FoundEngine
 
@@ -55,3 +69,27 @@ def test_the_kernel_is_asked_about_living_processes_only() -> None:
 def test_one_look_starts_no_child() -> None:
     assert [probe.isolated for probe in probes_of(LIVING)] == [False, True]
     assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False]
+
+
+@pytest.mark.parametrize("read", [engine_of, source_of, source_of_file])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
+def test_what_is_no_regular_file_is_refused_before_it_is_opened(
+    read: Callable[[str], object], kind: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "58.box")
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        os.symlink("/dev/tty", path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "socket":
+            listening.bind(path)
+        with pytest.raises(InferdbgError, match="is not a regular file") as caught:
+            read(path)
+    assert caught.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize("typed", ["²", "٣٤", "9" * 5000, "-1", "1.5"])
+def test_only_plain_digits_are_a_pid(typed: str) -> None:
+    with pytest.raises(InferdbgError, match="there is no file"):
+        engine_of(typed)

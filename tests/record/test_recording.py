@@ -1,6 +1,7 @@
 """A recording is read back as it was written, whatever happened to the recorder or the file."""
 
 import json
+import os
 import resource
 from collections.abc import Iterator
 from itertools import pairwise
@@ -170,6 +171,12 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         Recording(path)
     with pytest.raises(InferdbgError, match="not an inferdbg recording"):
         Recording(tmp_path)
+
+
+def test_a_part_that_is_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.000001.idbg")
+    with pytest.raises(InferdbgError, match="not an inferdbg recording"):
+        Recording(tmp_path / "run.idbg")
 
 
 def test_a_later_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
