@@ -130,9 +130,14 @@ class Feed:
         moving = self._playing and self._diagnosed is not None
         since_ns = self._seen.now.mono_ns - self._diagnosed.mono_ns if self._diagnosed is not None else 0
         if self._diagnosed is not self._seen.now and not (moving and 0 <= since_ns < THINK_EVERY_NS):
-            self._findings = tuple(self._diagnose(self._seen))
-            self._diagnosed = self._seen.now
+            found = self._diagnose(self._seen)
+            self._findings = tuple(finding for finding in found if not self._next_look_tells(finding))
+            self._diagnosed = self._seen.now if len(self._findings) == len(found) else None
         return self._seen
+
+    def _next_look_tells(self, finding: Finding) -> bool:
+        """What may be so by the one look there is of a target that can be looked at again is not said yet."""
+        return self._source.live and self._at_ns is None and finding.confidence == "possible"
 
     def _frame(self, problem: InferdbgError | None) -> Frame | None:
         span = self._source.span()

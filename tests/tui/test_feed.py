@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.window import SECOND, Window
 from inferdbg.tui.feed import Feed, Wish
 from inferdbg.tui.frame import Frame
-from tests.support.scenes import PRESSURE, Stored, healthy
+from tests.support.scenes import HANG, PRESSURE, Stored, healthy
 
 SNAPSHOTS = healthy(30)
 
@@ -103,6 +104,17 @@ def test_findings_are_thought_of_once_a_second_while_time_runs_and_at_every_mome
     assert thought[-1] == paused.window.now.seq
     assert thought[-1] == shown(feed.obey(Wish("step", -1))).window.now.seq + 1
     assert thought[-1] == 12
+
+
+def test_what_one_look_cannot_tell_is_said_after_the_second_one_and_at_once_of_a_recording() -> None:
+    def diagnose(window: Window) -> Sequence[Finding]:
+        return [replace(HANG, confidence="possible" if len(window.snapshots) == 1 else "likely")]
+
+    feed = Feed(Stored(SNAPSHOTS, live=True, seen=0), diagnose)
+    assert shown(feed.tick()).findings == ()
+    assert [finding.confidence for finding in shown(feed.tick()).findings] == ["likely"]
+    fixed = Feed(Stored(SNAPSHOTS[:1]), diagnose)
+    assert [finding.confidence for finding in shown(fixed.tick()).findings] == ["possible"]
 
 
 class Failing(Stored):

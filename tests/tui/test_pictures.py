@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import Window
 from tests.support import scenes
 from tests.tui.looking import after, opened
 
@@ -20,16 +22,21 @@ SMALL, USUAL = (80, 24), (120, 40)
         (scenes.healthy, ()),
         (scenes.pressed, (scenes.PRESSURE, scenes.SLOW_FIRST_TOKEN)),
         (scenes.hung, (scenes.HANG,)),
-        (scenes.dead, ()),
+        (scenes.dead, None),
         (scenes.unseen, ()),
         (scenes.empty, ()),
     ],
     ids=["healthy", "pressed", "hung", "dead", "unseen", "empty"],
 )
 def test_overview(
-    snap_compare: Compare, scene: Callable[[], list[Snapshot]], findings: Sequence[Finding], size: tuple[int, int]
+    snap_compare: Compare,
+    scene: Callable[[], list[Snapshot]],
+    findings: Sequence[Finding] | None,
+    size: tuple[int, int],
 ) -> None:
-    assert snap_compare(opened(scene(), *findings), terminal_size=size, run_before=after())
+    snapshots = scene()
+    found = diagnose(Window(snapshots)) if findings is None else findings
+    assert snap_compare(opened(snapshots, *found), terminal_size=size, run_before=after())
 
 
 def test_overview_of_a_wide_terminal_with_the_evidence(snap_compare: Compare) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.snapshot import Snapshot
+from inferdbg.tui.drawing.pulse import now_lines
 from inferdbg.tui.plain import overview_text
 from tests.support import scenes
 
@@ -19,21 +21,22 @@ GOLDEN = Path(__file__).parent / "plain"
 @pytest.mark.parametrize(
     ("name", "scene", "findings"),
     [
-        ("healthy", scenes.healthy, ()),
+        ("healthy", scenes.healthy, None),
         ("pressed", scenes.pressed, (scenes.PRESSURE, scenes.SLOW_FIRST_TOKEN)),
-        ("hung", scenes.hung, ()),
-        ("dead", scenes.dead, ()),
-        ("unseen", scenes.unseen, ()),
-        ("empty", scenes.empty, ()),
+        ("hung", scenes.hung, None),
+        ("dead", scenes.dead, None),
+        ("unseen", scenes.unseen, None),
+        ("empty", scenes.empty, None),
     ],
 )
 def test_overview_as_text(
     name: str,
     scene: Callable[[], list[Snapshot]],
-    findings: Sequence[Finding],
+    findings: Sequence[Finding] | None,
     request: pytest.FixtureRequest,
 ) -> None:
-    said = "\n".join(overview_text(scenes.Stored(scene()).window(), findings)) + "\n"
+    window = scenes.Stored(scene()).window()
+    said = "\n".join(overview_text(window, diagnose(window) if findings is None else findings)) + "\n"
     golden = GOLDEN / f"{name}.txt"
     if request.config.getoption("--snapshot-update"):
         golden.parent.mkdir(exist_ok=True)
@@ -65,6 +68,14 @@ def test_plain_text_needs_neither_textual_nor_numpy() -> None:
         "import sys, inferdbg.tui.plain; sys.exit(any(name in sys.modules for name in ('textual', 'rich', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_a_long_step_is_only_stuck_when_a_finding_says_so() -> None:
+    window = scenes.Stored(scenes.hung()).window()
+    assert "● OK" in "\n".join(overview_text(window, ()))
+    for findings, ink in (((), "value"), ((scenes.HANG,), "stuck")):
+        inks = {span.ink for found in now_lines(window, findings, 100) for span in found if span.text == "forward"}
+        assert inks == {ink}
 
 
 def test_labels_below_a_short_verdict_stand_apart_from_what_they_label() -> None:

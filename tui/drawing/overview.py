@@ -38,32 +38,36 @@ def overview_lines(
     """``height`` None: everything. Else the least of every part, then more of each, then air, then events."""
     top = verdict_lines(window, findings, width, evidence=evidence)
     room = None if height is None else max(0, height - len(top))
-    below = _across(window, width, room) if room is not None and width >= WIDE else _down(window, width, room)
+    below = (
+        _across(window, findings, width, room)
+        if room is not None and width >= WIDE
+        else _down(window, findings, width, room)
+    )
     return [crop(found, width) for found in (*top, *below)]
 
 
-def _across(window: Window, width: int, room: int) -> list[Line]:
+def _across(window: Window, findings: Sequence[Finding], width: int, room: int) -> list[Line]:
     """On a wide screen: numbers at the left, who waits and what happened at the right."""
     left_width = width * 9 // 16
-    left = _shown(_parts(window, left_width - LABEL, charts=3, waiting=0), room)
+    left = _shown(_parts(window, findings, left_width - LABEL, charts=3, waiting=0), room)
     left += _steps(window, left_width - LABEL, room - len(left))
     return beside(left, _people(window, width - left_width - 3, room), left_width, "   ")
 
 
-def _down(window: Window, width: int, room: int | None) -> list[Line]:
+def _down(window: Window, findings: Sequence[Finding], width: int, room: int | None) -> list[Line]:
     """Everything under each other."""
     if room is None:
-        parts = _parts(window, width - LABEL, charts=1, waiting=8)
+        parts = _parts(window, findings, width - LABEL, charts=1, waiting=8)
         return [*_shown(parts, None), NOTHING, *_events(window, width, 8)]
-    parts = _parts(window, width - LABEL, charts=3 if room >= TALL else 1, waiting=6 if room >= 24 else 3)
+    parts = _parts(window, findings, width - LABEL, charts=3 if room >= TALL else 1, waiting=6 if room >= 24 else 3)
     gauges = _shown(parts, room)
     left_over = room - len(gauges) - 1
     return gauges if left_over < 2 else [*gauges, NOTHING, *_events(window, width, left_over)]
 
 
-def _parts(window: Window, width: int, *, charts: int, waiting: int) -> list[Part]:
+def _parts(window: Window, findings: Sequence[Finding], width: int, *, charts: int, waiting: int) -> list[Part]:
     parts = [
-        Part("now", now_lines(window, width), 2, 9, 0),
+        Part("now", now_lines(window, findings, width), 2, 9, 0),
         Part("tokens/s", tokens_lines(window, width, charts), charts, 9, 1),
         Part("latency", latency_lines(window, width), 1, 9, 1),
         Part("KV cache", cache_lines(window, width), 2, 7, 2),

@@ -1,15 +1,19 @@
-"""What the engine does this very moment, and whether that takes longer than it should."""
+"""What the engine does this very moment, and whether it stands still as the findings say."""
 
+from collections.abc import Sequence
 from statistics import median
 
 from inferdbg import text
+from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.window import Window
 
 from ..ink import Line, Piece, Span, dim, flow
-from .marks import SECOND, mark, missing
+from .marks import mark, missing
 from .names import Names
 
+_TURNS = "scheduler_livelock"
+"""Stuck, but its steps go by."""
 WORKING = ("schedule", "prepare", "forward", "sample", "commit")
 
 
@@ -19,29 +23,16 @@ def usual_step_ns(window: Window) -> float | None:
     return median(step.total_ns for step in steps) if steps else None
 
 
-def overdue_ns(window: Window) -> int | None:
-    """How long the engine has stood still when that is too long: past max(2 s, five usual steps) in one phase of a
-    step, or as long without a heartbeat. None when it moves, or when its pulse is not known."""
-    pulse = window.now.pulse
-    if pulse is None:
-        return None
-    patience = max(2 * SECOND, 5 * (usual_step_ns(window) or 0))
-    now_ns = window.now.mono_ns
-    in_phase = now_ns - pulse.phase_since_ns if pulse.phase in WORKING else 0
-    silent = now_ns - pulse.heartbeat_ns
-    still = max(in_phase, silent if pulse.phase != "starting" else 0)
-    return still if still > patience else None
-
-
-def now_lines(window: Window, width: int) -> list[Line]:
-    """Step, phase and for how long, layer, kernel; in red when it stands still, in the past tense when it is dead."""
+def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[Line]:
+    """Step, phase and for how long, layer, kernel; in red when a finding says that it stands still, in the past tense
+    when it is dead."""
     snapshot = window.now
     pulse = snapshot.pulse
     if pulse is None:
         return missing(snapshot, "pulse", width, "what the engine does now")
     dead = snapshot.server is not None and snapshot.server.state == "dead"
-    still_ns = None if dead else overdue_ns(window)
-    strong = "dead" if dead else "stuck" if still_ns is not None else "value"
+    still = not dead and any(found.severity == "stuck" and found.cause != _TURNS for found in findings)
+    strong = "dead" if dead else "stuck" if still else "value"
     parts: list[Piece] = [
         Span(f"step {text.count(pulse.step)}"),
         Span(f"died in {pulse.phase}" if dead else pulse.phase, strong),
@@ -49,18 +40,18 @@ def now_lines(window: Window, width: int) -> list[Line]:
     since_ns = snapshot.mono_ns - pulse.phase_since_ns
     usual = usual_step_ns(window)
     if not dead and pulse.phase_since_ns:
-        parts.append(Span(f"for {text.duration(since_ns)}", strong if still_ns is not None else ""))
-    if still_ns is not None and usual is not None:
+        parts.append(Span(f"for {text.duration(since_ns)}", strong if still else ""))
+    if still and usual is not None:
         parts.append(dim(f"a whole step usually takes {text.duration(usual)}"))
     if pulse.layer is not None:
-        parts.append(Span(f"layer {pulse.layer}", strong if still_ns is not None else ""))
-    parts.extend(_kernel(pulse.kernel, _running_kernels(window), strong if dead or still_ns is not None else ""))
-    work = _running_work(window) if dead or still_ns is not None else ""
+        parts.append(Span(f"layer {pulse.layer}", strong if still else ""))
+    parts.extend(_kernel(pulse.kernel, _running_kernels(window), strong if dead or still else ""))
+    work = _running_work(window) if dead or still else ""
     if work:
         parts.append(Span(work, strong))
     if pulse.intent is not None:
         parts.append(Span(_intent(window, pulse.intent), strong))
-    if still_ns is not None and pulse.phase not in WORKING:
+    if still and pulse.phase not in WORKING:
         parts.append(Span(f"no heartbeat for {text.duration(snapshot.mono_ns - pulse.heartbeat_ns)}", "stuck"))
     lines = flow(parts, width, " · ")
     found = mark(pulse.origin, snapshot.mono_ns)
@@ -105,18 +96,3 @@ def _intent(window: Window, intent: Intent) -> str:
     if intent.request is not None:
         words += f" for {Names(window.now)(intent.request)}"
     return words
-
-
-def kernel_in_words(window: Window) -> str:
-    """The same for a sentence: ``step 48,112, forward, layer 14, kernel attention not returned``."""
-    pulse = window.now.pulse
-    if pulse is None:
-        return ""
-    words = [f"step {text.count(pulse.step)}", pulse.phase]
-    if pulse.layer is not None:
-        words.append(f"layer {pulse.layer}")
-    if pulse.kernel is not None:
-        words.append(f"kernel {text.safe(pulse.kernel)}{' not returned' if _running_kernels(window) else ''}")
-    if pulse.intent is not None:
-        words.append(_intent(window, pulse.intent))
-    return ", ".join(words)

@@ -6,15 +6,13 @@ from msgspec import Struct
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.facts.sections.server import Server
 from inferdbg.facts.snapshot import SECTIONS
 from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Span, boxed, crop, dim, flow, labelled, line, paragraph
 from .marks import reports_of
-from .pulse import kernel_in_words, overdue_ns
 
-_WORDS = {"dead": "DEAD", "stuck": "STUCK", "wrong": "WRONG", "slow": "SLOW", "note": "OK"}
+_WORDS = {"dead": "DEAD", "stuck": "STUCK", "wrong": "WRONG", "slow": "SLOW"}
 _DEPTHS = {
     "server": "server",
     "pulse": "pulse",
@@ -46,24 +44,16 @@ class Verdict(Struct, frozen=True):
 
 
 def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
-    """The first finding; without one what the facts alone say: dead, standing still, nothing to see, or fine."""
+    """The first finding that is no note; without one there is nothing to see, or all is fine: what is wrong, rules
+    alone say."""
     server = window.now.server
     if findings and findings[0].severity != "note":
         return _from_finding(window, findings[0])
-    if server is not None and server.state == "dead":
-        return Verdict("DEAD", "dead", _last_words(window), "inferdbg why " + _what_to_type(server))
-    still_ns = overdue_ns(window)
-    if still_ns is not None:
-        return Verdict(
-            "STUCK", "stuck", f"the engine has not moved for {text.duration(still_ns)}: {kernel_in_words(window)}"
-        )
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
     seen = [_DEPTHS[name] for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
     if not seen:
         return _nothing_seen(window)
-    if findings:
-        return _from_finding(window, findings[0])
     return Verdict("OK", "ok", _well(window), basis=f"looked at {', '.join(seen)}")
 
 
@@ -105,30 +95,17 @@ def _evidence_lines(evidence: Sequence[Evidence], width: int, edge: int) -> list
 
 
 def _from_finding(window: Window, finding: Finding) -> Verdict:
-    surety: list[str] = [] if finding.severity == "note" else [finding.confidence]
+    surety: list[str] = [finding.confidence]
     if finding.since_ns is not None:
         surety.append(f"for {text.duration(max(0, window.now.mono_ns - finding.since_ns))}")
     return Verdict(
         _WORDS[finding.severity],
-        "ok" if finding.severity == "note" else finding.severity,
+        finding.severity,
         text.safe(finding.summary),
         text.safe(finding.next_step),
         " · ".join(surety),
         evidence=finding.evidence,
     )
-
-
-def _last_words(window: Window) -> str:
-    pulse = window.now.pulse
-    if pulse is None:
-        return "the engine is dead, and left nothing that says what it did last"
-    wall_ns = window.now.wall_ns - (window.now.mono_ns - pulse.heartbeat_ns)
-    ago = text.duration(window.now.mono_ns - pulse.heartbeat_ns)
-    return f"last sign of life {text.clock(wall_ns)}, {ago} before this moment, in {kernel_in_words(window)}"
-
-
-def _what_to_type(server: Server) -> str:
-    return server.box_path or (str(server.pid) if server.pid is not None else "")
 
 
 def _nothing_seen(window: Window) -> Verdict:
