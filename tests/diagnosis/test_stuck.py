@@ -142,6 +142,23 @@ def test_an_idle_engine_without_heartbeat_has_lost_its_thread() -> None:
     assert "no heartbeat for 5 s while idle" in only([quiet], "engine_thread_gone").summary
 
 
+def test_a_thread_that_an_exception_ended_is_named_at_once_in_any_phase() -> None:
+    words = "the engine's thread ended: IndexError: pop from an empty deque"
+    for phase, amid in (("commit", " in the middle of step 312, commit"), ("idle", "")):
+        now = in_kernel(calm()[-1], for_ns=10 * MS, phase=phase, launched=100)
+        found = only([with_events(now, (10 * MS, "logged", words))], "engine_thread_gone")
+        assert found.summary == f"the engine's thread ended{amid}: IndexError: pop from an empty deque"
+        assert (found.confidence, found.since_ns) == ("sure", now.mono_ns - 10 * MS)
+        assert found.next_step.startswith("restart it; the traceback")
+
+
+def test_a_thread_that_ended_explains_the_step_that_hangs_however_long_ago() -> None:
+    now = in_kernel(calm()[-1], for_ns=900 * SECOND)
+    ended = with_events(now, (900 * SECOND, "logged", "the engine's thread ended: ValueError: x"))
+    assert causes([ended]) == ["engine_thread_gone", "kernel_wedged"]
+    assert causes([with_events(now, (900 * SECOND, "logged", "another thread ended"))]) == ["kernel_wedged"]
+
+
 def test_an_idle_engine_with_heartbeat_is_fine() -> None:
     now = calm()[-1]
     idle = with_section(now, "pulse", phase="idle", phase_since_ns=0, heartbeat_ns=now.mono_ns - 150 * MS)
