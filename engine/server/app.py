@@ -35,6 +35,7 @@ from .metrics import CONTENT_TYPE, Metrics
 from .refusal import Refusal, from_engine, unavailable
 
 LONG_TEXT = 4096  # characters from which on tokenizing leaves the event loop
+MOST_TEXT = 1 << 20  # characters that are tokenized in one go: some 0.4 s of a processor
 CLIENT_CLOSED_REQUEST = 499
 
 
@@ -67,14 +68,15 @@ class Api:
     async def completions(self, request: Request) -> Response | EventStream:
         body = parse(await read_body(request), CompletionBody)
         self._admissible(body.model)
-        prompts = [await self._tokens(prompt) for prompt in prompts_of(body.prompt)]
+        prompts = [await self._tokens(prompt, "prompt") for prompt in prompts_of(body.prompt)]
         return await self._answer(request, body, prompts)
 
     async def chat_completions(self, request: Request) -> Response | EventStream:
         body = parse(await read_body(request), ChatBody)
         self._admissible(body.model)
         messages = texts_of(body.messages)
-        tokens = await asyncio.to_thread(self._tokenizer.apply_chat_template, messages)
+        text = await asyncio.to_thread(self._tokenizer.render_chat, messages)
+        tokens = await self._tokens(text, "messages", add_special_tokens=False)
         return await self._answer(request, body, [tokens])
 
     async def models(self, request: Request) -> Response:
@@ -129,16 +131,36 @@ class Api:
         if not health.ok:
             raise unavailable(health.detail, f"engine_{health.state}")
 
-    async def _tokens(self, prompt: str | list[int]) -> list[int]:
+    async def _tokens(self, prompt: str | list[int], param: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Raises Refusal for what can never fit, before the work of tokenizing it."""
         if isinstance(prompt, list):
+            if len(prompt) >= self._longest:
+                raise self._too_long(f"{len(prompt)} tokens", param)
             vocabulary = int(self._facts.model["vocabulary"] or 0)
             wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
             if wrong is not None:
                 raise Refusal(400, f"token id {wrong} is not below {vocabulary}, the vocabulary's size", param="prompt")
             return prompt
-        if len(prompt) > LONG_TEXT:
-            return await asyncio.to_thread(self._tokenizer.encode, prompt)
-        return self._tokenizer.encode(prompt)
+        if len(prompt) <= LONG_TEXT:
+            return self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        if (least := self._tokenizer.least_tokens(prompt)) >= self._longest:
+            raise self._too_long(f"{len(prompt):,} characters and so at least {least} tokens", param)
+        if len(prompt) > MOST_TEXT:
+            raise Refusal(
+                400,
+                f"the text has {len(prompt):,} characters; at most {MOST_TEXT:,} are tokenized here: send token ids",
+                param=param,
+                code="context_length_exceeded",
+            )
+        return await asyncio.to_thread(self._tokenizer.encode, prompt, add_special_tokens=add_special_tokens)
+
+    def _too_long(self, has: str, param: str) -> Refusal:
+        return Refusal(
+            400,
+            f"the prompt has {has}; prompt and answer together may have {self._longest} here",
+            param=param,
+            code="context_length_exceeded",
+        )
 
     async def _answer(
         self, request: Request, body: CompletionBody | ChatBody, prompts: list[list[int]]
@@ -146,12 +168,7 @@ class Api:
         chat = isinstance(body, ChatBody)
         longest = max(map(len, prompts))
         if longest >= self._longest:
-            raise Refusal(
-                400,
-                f"the prompt has {longest} tokens; prompt and answer together may have {self._longest} here",
-                param="messages" if chat else "prompt",
-                code="context_length_exceeded",
-            )
+            raise self._too_long(f"{longest} tokens", "messages" if chat else "prompt")
         room = self._longest - longest
         params = sampling_params(body, room=room, default_max_tokens=room if chat else DEFAULT_COMPLETION_TOKENS)
         most = int(self._facts.config["max_waiting"] or 0)

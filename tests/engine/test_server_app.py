@@ -278,6 +278,23 @@ def test_when_the_engine_dies_clients_and_health_are_told() -> None:
     run(test())
 
 
+def test_a_text_that_can_never_fit_is_refused_without_tokenizing_it() -> None:
+    async def test() -> None:
+        async with serving() as served:
+            text = "x" * 5_000
+            asked = (
+                await served.post(COMPLETIONS, prompt=text),
+                await served.post(CHAT, messages=[{"role": "user", "content": text}]),
+            )
+            for answer, param in zip(asked, ("prompt", "messages"), strict=True):
+                error = answer.error()
+                assert (answer.status, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+                assert "at least 50" in error["message"]
+                assert "may have 100 here" in error["message"]
+
+    run(test())
+
+
 def test_health_falls_while_a_step_hangs_and_new_requests_are_refused() -> None:
     async def test() -> None:
         async with serving() as served:

@@ -180,3 +180,11 @@ def test_a_model_without_a_template_refuses_conversations() -> None:
 
 def test_a_byte_token_stands_for_each_byte() -> None:
     assert len(BYTE_TOKENS) == 259
+
+
+@needs_smollm2
+def test_no_text_has_fewer_tokens_than_its_length_allows() -> None:
+    tokenizer = smollm2()
+    for text in ("", "a", " " * 5_000, "hello world " * 300, "<|endoftext|>" * 40, "é漢🙂" * 100):
+        assert tokenizer.least_tokens(text) <= len(tokenizer.encode(text, add_special_tokens=False))
+    assert tokenizer.least_tokens("a" * 10_000) > 50
