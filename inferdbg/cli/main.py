@@ -1,5 +1,6 @@
 """The entry point: finds the verb, runs it, and turns every error into one line, a hint and an exit code."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -36,6 +37,15 @@ class Verbs(click.Group):
             return super().get_command(ctx, cmd_name)
         command: click.Command = importlib.import_module(f"{verbs.__name__}.{cmd_name}").command
         return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:  # of --help
+            reader_gone()
+            raise click.exceptions.Exit(Exit.BROKEN_PIPE) from None
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -92,7 +102,8 @@ def _report(error: Exception, out: Output, *, debug: bool) -> int:
     if debug:
         import traceback
 
-        out.say("".join(traceback.format_exception(error)).rstrip())
+        with contextlib.suppress(OSError):
+            out.say("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.UsageError):
         asked = error.ctx.command_path if error.ctx is not None else "inferdbg"
         out.complain(error.format_message(), f"see: {asked} --help")

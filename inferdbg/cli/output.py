@@ -38,10 +38,13 @@ class Output:
 
     def complain(self, message: str, hint: str = "") -> None:
         """What went wrong, and on a line of its own what to type next. Foreign text in it cannot reach the terminal's
-        controls; a line break in ``hint`` stays one."""
-        self.say(f"{self._marked('error:', _RED + _BOLD)} {text.safe(message)}")
-        for line in hint.splitlines():
-            self.say(f"  {text.safe(line)}")
+        controls; a line break in ``hint`` stays one. Never raises: the error's own exit code stands, read or not."""
+        try:
+            self.say(f"{self._marked('error:', _RED + _BOLD)} {text.safe(message)}")
+            for line in hint.splitlines():
+                self.say(f"  {text.safe(line)}")
+        except OSError:
+            reader_gone()
 
     def progress(self, words: str) -> None:
         """Replaces the last such line on a terminal; says nothing elsewhere, so that logs stay short."""
@@ -60,7 +63,12 @@ class Output:
 
 
 def standard(*, colour: bool) -> Output:
-    """The process's own streams; what they cannot spell becomes ``?`` and is no error."""
+    """The process's own streams; what they cannot spell becomes ``?`` and is no error. One that was closed before we
+    began leads nowhere, and its number is taken, so that no file we open gets it."""
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            _lead_nowhere(number)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115  for as long as we run
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -68,7 +76,17 @@ def standard(*, colour: bool) -> Output:
 
 
 def reader_gone() -> None:
-    """After a BrokenPipeError: what is still buffered goes nowhere, and the interpreter's end says nothing of it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """After a BrokenPipeError: what is still buffered for a stream that nobody reads goes nowhere, and the
+    interpreter's end says nothing of it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _lead_nowhere(stream.fileno())
+
+
+def _lead_nowhere(number: int) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != number:
+        os.dup2(nowhere, number)
+        os.close(nowhere)

@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from inferdbg.cli.output import Output
 from inferdbg.diagnosis.finding import Finding
 
@@ -30,6 +32,13 @@ def test_an_error_is_a_line_and_its_hint_another() -> None:
     people = io.StringIO()
     Output(io.StringIO(), people).complain("no such \x1b[31mmodel\n", "fetch it:\n  make setup")
     assert people.getvalue() == "error: no such model \n  fetch it:\n    make setup\n"
+
+
+def test_an_error_that_nobody_can_read_raises_no_other() -> None:
+    full = open("/dev/full", "w")  # noqa: SIM115  closed below, which raises
+    Output(io.StringIO(), full).complain("gone", "look there")
+    with pytest.raises(OSError, match="No space left"):  # it was not because there was room
+        full.close()
 
 
 def test_errors_are_red_on_a_terminal_only_and_not_with_no_color() -> None:

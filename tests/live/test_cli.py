@@ -145,6 +145,27 @@ def test_a_reader_that_goes_away_ends_it_quietly(engine: Serving) -> None:
     assert done.returncode == 141
 
 
+@pytest.mark.parametrize("closed", ["out", "err"])
+def test_a_stream_that_was_closed_before_leaves_the_exit_code(engine: Serving, closed: str) -> None:
+    number = {"out": "1", "err": "2"}[closed]
+    for argv, code in (((engine.box, "--once"), 0), (("no such thing",), 3)):
+        shell = ("sh", "-c", f'exec "$@" {number}>&-', "sh")
+        done = subprocess.run(
+            [*shell, *INFERDBG, "attach", *argv], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+        assert done.returncode == code, done
+        assert "bug in inferdbg" not in done.stderr
+
+
+@pytest.mark.parametrize(("argv", "code"), [(("attach", "no such thing"), 3), (("--help",), 141)])
+def test_a_reader_that_goes_away_leaves_the_exit_code(argv: tuple[str, ...], code: int) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*INFERDBG, *argv], stdout=write, stderr=write, timeout=DEADLINE_S, check=False)
+    os.close(write)
+    assert done.returncode == code
+
+
 def test_a_wedged_kernel_is_named_without_the_engines_help(tmp_path: Path) -> None:
     with serving(tmp_path, "--fault", "wedge:step=40,layer=2") as served, traffic(served.url):
         done = eventually(lambda: inferdbg("attach", served.box, "--once"), lambda done: done.code == 1)
