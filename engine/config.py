@@ -8,6 +8,18 @@ POLICIES = ("fcfs",)
 BACKENDS = ("reference",)
 DEFAULT_CACHE_BYTES = 512 << 20
 MAX_SHARERS = 0xFFFF  # blocks.refcount is 16 bits wide
+_MOST_BLOCKS = 0x7FFFFFFF  # tables are signed 32 bits wide
+MOST = {
+    "block_size": 1 << 16,
+    "num_blocks": _MOST_BLOCKS,
+    "cache_bytes": 1 << 50,
+    "token_budget": 1 << 24,
+    "max_running": MAX_SHARERS,
+    "max_waiting": 1 << 20,
+    "max_model_len": _MOST_BLOCKS,
+    "max_chunk": 1 << 24,
+}
+"""The sizes that an operator may set, and the most that each may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +63,12 @@ class EngineConfig:
     backend: str = "reference"
 
     def __post_init__(self) -> None:
-        sizes = (
-            "block_size",
-            "num_blocks",
-            "cache_bytes",
-            "token_budget",
-            "max_running",
-            "max_waiting",
-            "max_model_len",
-            "max_chunk",
-        )
-        for name in sizes:
+        for name, most in MOST.items():
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, not {value}")
-        if self.max_running > MAX_SHARERS:
-            raise ConfigError(f"max_running must be at most {MAX_SHARERS}, not {self.max_running}")
+            if value is not None and value > most:
+                raise ConfigError(f"{name} must be at most {most}, not {value}")
         if self.token_budget < self.max_running:
             raise ConfigError(
                 f"token_budget {self.token_budget} cannot give each of {self.max_running} running requests a token",
@@ -83,7 +85,7 @@ class EngineConfig:
         if num_blocks < 1:
             raise ConfigError(
                 f"a cache of {self.cache_bytes or DEFAULT_CACHE_BYTES} bytes does not hold one block of {block_bytes}",
-                "raise cache_bytes or lower block_size",
+                "set --num-blocks, or lower --block-size",
             )
         if self.max_model_len is not None and self.max_model_len > model_len:
             raise ConfigError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .answer_texts import AnswerTexts
 from .backend import Batch, EngineMemory
-from .config import EngineConfig
+from .config import EngineConfig, Limits
 from .consistency import described
 from .describe import engine_facts
 from .errors import BadRequest
@@ -82,9 +82,16 @@ class Engine:
             kv_bytes_per_token=model.config.kv_bytes_per_token(model.weights.item_size),
         )
         self._faults = faults or Faults()
-        self._backend = backend or _backend(config.backend, model, self._faults)
+        self._backend = backend or _backend(config.backend, model, self._faults, self.limits)
         self._sampler = sampler or Sampler()
         self._sampling_cost = sampling_cost
+        try:
+            self._set_up(model, config, started_ns)
+        except BaseException:  # also a signal: what the observer has laid out must not stay behind
+            self.observer.stopped(requests_in_flight=0)
+            raise
+
+    def _set_up(self, model: LoadedModel, config: EngineConfig, started_ns: int) -> None:
         self.columns = self.observer.allocate(
             column_specs(
                 num_blocks=self.limits.num_blocks,
@@ -298,8 +305,11 @@ def _batch(scheduled: ScheduledStep) -> Batch:
     )
 
 
-def _backend(name: str, model: LoadedModel, faults: Faults) -> Backend:
+def _backend(name: str, model: LoadedModel, faults: Faults, limits: Limits) -> Backend:
+    """Raises ConfigError when its cache does not fit into memory."""
     from .reference_backend import ReferenceBackend
 
     backends = {"reference": ReferenceBackend}
-    return backends[name](model, faults=faults if faults.in_layers else None)
+    made = backends[name](model, faults=faults if faults.in_layers else None)
+    made.refuse_what_does_not_fit(limits.num_blocks, limits.block_size)
+    return made

@@ -90,14 +90,8 @@ class ReferenceBackend:
 
     def attach(self, memory: EngineMemory, *, num_blocks: int, block_size: int) -> None:
         """Allocates the cache; raises ConfigError when it does not fit into memory. Called once, before ``forward``."""
+        self.refuse_what_does_not_fit(num_blocks, block_size)
         config = self._config
-        need = num_blocks * block_size * config.kv_bytes_per_token(self._dtype.itemsize)
-        available = self._available()
-        if available is not None and need > available:
-            raise ConfigError(
-                f"a KV cache of {num_blocks} blocks needs {gibibytes(need)}, {gibibytes(available)} are available",
-                "set fewer blocks",
-            )
         self._block_size = block_size
         self._cache = torch.zeros(
             config.layers, 2, num_blocks, block_size, config.kv_heads, config.head_size, dtype=self._dtype
@@ -106,6 +100,16 @@ class ReferenceBackend:
         self._cache_of_layer = [(*self._cache[layer], *slots[layer]) for layer in range(config.layers)]
         self._tables = torch.frombuffer(memory.tables, dtype=torch.int32).view(-1, memory.blocks_per_row)
         self._memory = memory
+
+    def refuse_what_does_not_fit(self, num_blocks: int, block_size: int) -> None:
+        """Raises ConfigError when such a cache does not fit into memory: to be asked before anything is allocated."""
+        need = num_blocks * block_size * self._config.kv_bytes_per_token(self._dtype.itemsize)
+        available = self._available()
+        if available is not None and need > available:
+            raise ConfigError(
+                f"a KV cache of {num_blocks} blocks needs {gibibytes(need)}, {gibibytes(available)} are available",
+                "set fewer blocks (--num-blocks)",
+            )
 
     def copy_block(self, source: int, target: int) -> None:
         """Copies K and V of a block, in every layer (copy on write)."""

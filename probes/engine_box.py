@@ -1,14 +1,20 @@
 """The bundled engine, living or dead, read from its black box: nothing is asked of the engine itself."""
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
-from inferdbg.blackbox.layout import MAX_BOX_BYTES, Layout
+from inferdbg.blackbox.layout import Layout
 from inferdbg.blackbox.reader import Box, Moment
+from inferdbg.blackbox.writer import MAX_BOX_BYTES
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.engine.state import BLOCK_COLUMNS, HISTOGRAMS, REQUEST_COLUMNS, REQUEST_ID_BYTES, Typecode
 from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.server import ServerState
+from inferdbg.facts.sections.steps import Steps
 
 from . import engine_columns, engine_rings
 from .engine_blocks import kvcache
@@ -67,11 +73,13 @@ class EngineBox:
             **parse(moment, self._static, origin),
             **self._read_rings(box, origin),
         }
+        newest_ns = newest_ns_of(sections)
+        began_later = now_ns < newest_ns < now_ns + self.deadline_ns
         return Reading(
             sections=sections,
             status="torn" if moment.torn else "ok",
             message="; ".join(messages),
-            mono_ns=None if state == "alive" else seen_ns,
+            mono_ns=seen_ns if state != "alive" else newest_ns if began_later else None,
         )
 
     def close(self) -> None:
@@ -106,6 +114,21 @@ class EngineBox:
         """When a dead engine last gave a sign of life: the heartbeat."""
         words = engine_columns.items(moment.columns, "pulse", "Q")
         return min(words[0], now_ns) if words else now_ns
+
+
+def newest_ns_of(sections: Mapping[str, Struct]) -> int:
+    """When the last thing happened that they tell of; 0 when they tell of none. A busy engine does more between the
+    question and the answer, and no time since then may come out negative."""
+    pulse, steps, events = sections.get("pulse"), sections.get("steps"), sections.get("events")
+    times = [0]
+    if isinstance(pulse, Pulse):
+        times += [pulse.heartbeat_ns, pulse.phase_since_ns]
+    if isinstance(steps, Steps):
+        times += [step.start_ns + step.total_ns for step in steps.items[-1:]]
+        times += [steps.running.start_ns] if steps.running is not None else []
+    if isinstance(events, Events):
+        times += [event.mono_ns for event in events.items[-1:]]
+    return max(times)
 
 
 def parse(moment: Moment, static: StaticFacts, origin: Origin) -> dict[str, Struct]:

@@ -38,6 +38,13 @@ class BlackBoxObserver(Observer):
         except BoxError as error:
             raise InferdbgError(error.message, error.hint) from None
         self._box = box
+        try:
+            return self._take(box)
+        except BoxError as error:
+            box.stop(0)
+            raise InferdbgError(error.message, error.hint) from None
+
+    def _take(self, box: BlackBox) -> dict[str, Column]:
         self._intent = box.intent
         self._generation = 0
         self._plan_step, self._finish_step, self._add_event = box.steps.plan, box.steps.finish, box.events.add

@@ -27,6 +27,7 @@ from inferdbg.blackbox.writer import (
     EVENT,
     HEADER,
     MAGIC,
+    MAX_BOX_BYTES,
     SIZES,
     STATIC_BYTES,
     STEP_BYTES,
@@ -36,7 +37,6 @@ from inferdbg.blackbox.writer import (
 )
 from inferdbg.errors import InferdbgError
 
-MAX_BOX_BYTES = 1 << 29
 """Larger ones are refused: a million blocks take some 40 MB."""
 MAX_TABLE_BYTES = 1 << 20
 

@@ -42,6 +42,7 @@ STATIC_WORDS_OFFSET = 320  # u64: slot in force, bytes and CRC of slot 0, bytes 
 TABLE_OFFSET = 512
 ALIGNMENT = 64
 STATIC_BYTES = 32 * 1024  # of one slot, there are two
+MAX_BOX_BYTES = 1 << 29  # neither written nor read beyond
 
 STEP = struct.Struct("=9Q6IQI4x")
 """ordinal (0 while being written), step, start, schedule, prepare, forward, sample, commit, idle ns; budget, prefill
@@ -258,6 +259,12 @@ class BlackBox:
         ``folder``: None for the first of ``default_folders`` that will do. ``columns``: name, typecode, length.
         ``rings``: step records, their entries, bytes of events; less where space is short. Raises BoxError.
         """
+        _, total = _lay_out(columns, rings)
+        if total > MAX_BOX_BYTES:
+            raise BoxError(
+                f"the black box would take {total:,} bytes, more than the {MAX_BOX_BYTES:,} that one may have",
+                "run with fewer KV blocks (--num-blocks, or a larger --block-size), or without a box (--no-blackbox)",
+            )
         if folder is not None:
             return cls._create_in(folder, columns, rings, private=False)
         reasons: list[str] = []

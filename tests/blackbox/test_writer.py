@@ -37,6 +37,14 @@ def test_only_its_owner_may_read_it_and_all_bytes_are_reserved(tmp_path: Path) -
     assert found.st_blocks * 512 >= found.st_size
 
 
+def test_a_box_larger_than_readers_take_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    for folder in (str(tmp_path), None):
+        with pytest.raises(BoxError, match="more than the 536,870,912 that one may have") as caught:
+            BlackBox.create(folder, [*COLUMNS, ("tables", "I", writer.MAX_BOX_BYTES // 4)])
+        assert "--num-blocks" in caught.value.hint
+    assert not list(tmp_path.iterdir())
+
+
 def test_its_name_is_pid_and_start_time_and_a_second_one_gets_a_number(tmp_path: Path) -> None:
     own = f"{os.getpid()}-{writer.start_ticks()}"
     names = [os.path.basename(BlackBox.create(str(tmp_path), COLUMNS).path) for _ in range(2)]

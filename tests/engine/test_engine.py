@@ -12,10 +12,10 @@ from inferdbg.engine.config import EngineConfig
 from inferdbg.engine.engine import Engine, RequestOutput
 from inferdbg.engine.errors import BadRequest, ConfigError
 from inferdbg.engine.faults import Faults
-from inferdbg.engine.hooks import EngineFacts, EventKind, StepPlan, StepTimes
+from inferdbg.engine.hooks import EngineFacts, EventKind, Observer, StepPlan, StepTimes
 from inferdbg.engine.loading import LoadedModel
 from inferdbg.engine.sampling_params import SamplingParams
-from inferdbg.engine.state import KERNELS, Counter, Phase, PoolWord, Pulse
+from inferdbg.engine.state import KERNELS, Column, ColumnSpec, Counter, Phase, PoolWord, Pulse
 from inferdbg.engine.tiny_model import tiny_config, tiny_tokenizer, tiny_weights
 
 from .scheduling import Told
@@ -321,6 +321,8 @@ def test_closing_tells_how_many_were_in_flight() -> None:
     ("settings", "message"),
     [
         ({"block_size": 0}, "block_size must be at least 1, not 0"),
+        ({"num_blocks": 10**20}, "num_blocks must be at most 2147483647, not 100000000000000000000"),
+        ({"max_waiting": 10**9}, "max_waiting must be at most 1048576, not 1000000000"),
         ({"token_budget": 4}, "token_budget 4 cannot give each of 8 running requests a token"),
         ({"max_model_len": 5000}, "max_model_len 5000 is more than the 2048 tokens this model can read"),
         ({"num_blocks": None, "cache_bytes": 100}, "a cache of 100 bytes does not hold one block of 512"),
@@ -330,6 +332,37 @@ def test_closing_tells_how_many_were_in_flight() -> None:
 def test_limits_that_contradict_are_refused(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         engine(**settings)
+
+
+class Allocating(Observer):
+    """Remembers what it was asked to lay out, and whether it was told to let go of it."""
+
+    laid_out, let_go = 0, False
+
+    def allocate(self, specs: list[ColumnSpec]) -> dict[str, Column]:
+        self.laid_out += 1
+        return super().allocate(specs)
+
+    def stopped(self, *, requests_in_flight: int) -> None:
+        self.let_go = requests_in_flight == 0
+
+
+def test_a_cache_beyond_memory_is_refused_before_the_observer_lays_anything_out() -> None:
+    told = Allocating()
+    with pytest.raises(ConfigError, match="a KV cache of 100000000 blocks needs"):
+        Engine(MODEL, EngineConfig(num_blocks=100_000_000), observer=told)
+    assert told.laid_out == 0
+
+
+def test_a_start_that_fails_lets_go_of_what_the_observer_laid_out() -> None:
+    class Broken(Alphabet):
+        def attach(self, memory: EngineMemory, *, num_blocks: int, block_size: int) -> None:
+            raise ConfigError("no room")
+
+    told = Allocating()
+    with pytest.raises(ConfigError, match="no room"):
+        engine(told, backend=Broken())
+    assert (told.laid_out, told.let_go) == (1, True)
 
 
 def test_an_unknown_backend_is_refused() -> None:
