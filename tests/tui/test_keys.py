@@ -1,6 +1,7 @@
 """The keyboard, as a person uses it: pause, scrub, find, select, jump, help."""
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from inferdbg.errors import InferdbgError
@@ -264,3 +265,36 @@ async def test_a_source_that_cannot_be_read_ends_the_screen_with_its_error() -> 
             await pilot.pause()
     assert app.failure is not None
     assert app.failure.message == "pid 58 is gone"
+
+
+@awaited
+async def test_a_selected_request_that_ended_stays_in_the_panel_as_it_was_last_seen() -> None:
+    assert NOW.requests is not None
+    first, *others = sorted(NOW.requests.items, key=lambda request: request.number)
+    gone = replace(NOW, requests=replace(NOW.requests, items=tuple(others)))
+    moments = [replace(gone, mono_ns=1_000), replace(NOW, mono_ns=2_000), replace(gone, mono_ns=3_000)]
+    app = opened(moments)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, drawn)
+        await pressed_keys(pilot, "3", "left_square_bracket")
+        await until(pilot, lambda app: drawn(app) and app.frame is not None and app.frame.window.now is moments[1])
+        assert isinstance(app.view, Requests)
+        app.view.show_request(first.number)
+        await until(pilot, lambda app: f"request {first.id} ─" in screen_text(app))
+        await pilot.press("right_square_bracket")
+        await until(pilot, lambda app: f"request {first.id} ended; last seen 1 µs ago" in screen_text(app))
+        assert f"of {first.max_output_tokens}" in screen_text(app)
+        await pilot.press("home")
+        await until(pilot, lambda app: "is not there at this moment" in screen_text(app))
+
+
+@awaited
+async def test_one_request_is_one_request_and_the_legend_names_every_cell() -> None:
+    assert NOW.requests is not None
+    app = opened([replace(NOW, requests=replace(NOW.requests, items=NOW.requests.items[:1]))])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, drawn)
+        await pressed_keys(pilot, "3")
+        await until(pilot, lambda app: "1 request ·" in screen_text(app))
+        await pressed_keys(pilot, "2")
+        await until(pilot, lambda app: "◆ last second, ◈ shared" in screen_text(app))

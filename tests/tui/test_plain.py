@@ -1,5 +1,6 @@
 """The overview where there is no terminal: golden text, and nothing of Textual."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from inferdbg.diagnosis.diagnose import diagnose
-from inferdbg.diagnosis.finding import Finding
+from inferdbg.diagnosis.finding import Finding, Severity
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.tui.drawing.pulse import now_lines
 from inferdbg.tui.plain import overview_text
@@ -78,7 +79,24 @@ def test_a_long_step_is_only_stuck_when_a_finding_says_so() -> None:
         assert inks == {ink}
 
 
-def test_labels_below_a_short_verdict_stand_apart_from_what_they_label() -> None:
-    note = replace(scenes.PRESSURE, severity="note")
+@pytest.mark.parametrize("first", ["dead", "stuck", "wrong", "slow", "note"])
+def test_labels_of_the_verdict_stand_apart_from_what_they_label(first: Severity) -> None:
+    others: tuple[Severity, ...] = ("stuck", "wrong", "slow", "note")
+    findings = [replace(scenes.PRESSURE, severity=one, summary=f"summary {one}") for one in (first, *others)]
+    said = "\n".join(
+        overview_text(scenes.Stored(scenes.healthy()).window(), findings[:1] if first == "note" else findings)
+    )
+    for label, content in (("next", "lower"), ("seen", "scheduler"), *((one, "summary") for one in ("note", first))):
+        assert re.search(rf"  {label} +{content}", said, re.IGNORECASE) or re.search(
+            rf"● {label} +{content}", said, re.IGNORECASE
+        )
+        assert not re.search(rf"\b{label}{content}", said, re.IGNORECASE)
+
+
+def test_a_note_stands_below_the_sentence_that_all_is_well() -> None:
+    note = replace(scenes.PRESSURE, severity="note", summary="a planted fault fired", next_step="start it without")
     said = overview_text(scenes.Stored(scenes.healthy()).window(), [note])
-    assert any("  next  lower --max-running" in found for found in said)
+    assert re.match(r"│ ● OK +16 running at .* tokens/s, nobody waits", said[2])
+    assert re.match(r"│ +looked at pulse, counters", said[3])
+    assert re.match(r"│   note  a planted fault fired", said[4])
+    assert re.match(r"│   next  start it without", said[5])

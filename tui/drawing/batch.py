@@ -105,7 +105,7 @@ def _shares(step: Step, names: Names) -> list[Piece]:
     if not chunks and step.prefill_tokens:
         parts.append(line(Span("▓ ", "prefill"), dim("prefill "), text.count(step.prefill_tokens)))
     if step.decode_tokens:
-        each = f"{decodes} requests" if decodes else text.count(step.decode_tokens)
+        each = text.counted(decodes, "request") if decodes else text.count(step.decode_tokens)
         parts.append(line(Span("█ ", "decode"), dim("decode "), each))
     left = step.budget - step.prefill_tokens - step.decode_tokens
     parts.append(line(text.count(max(0, left)), dim(" unused")))

@@ -100,7 +100,7 @@ class KVMap(View):
             line(Span("▒", "cached"), dim(" cached "), text.count(cache.cached_blocks)),
             line(Span("█", "used"), dim(" used "), text.count(only)),
             line(Span("▓", "shared"), dim(" shared "), text.count(cache.shared_blocks)),
-            line(Span("◆", "hot"), dim(" last second")),
+            line(Span("◆", "hot"), dim(" last second, "), Span("◈", "hot"), dim(" shared")),
         ]
         return [pool, *[line(" ", found) for found in flow(legend, width - 1)], self._occupancy(cache, width)]
 

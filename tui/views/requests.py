@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
+from inferdbg import text
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
@@ -43,6 +44,7 @@ class Requests(View):
         self.sort: Column = COLUMNS[0]
         self.reverse = False
         self.wanted = ""
+        self._last_row: tuple[Snapshot, Request] | None = None  # of the selected one
         self._shown: list[Request] = []
         self._columns: list[tuple[Column, int]] = []
         self._rows = 1
@@ -72,7 +74,7 @@ class Requests(View):
     def _summary(self, snapshot: Snapshot) -> Line:
         items = snapshot.requests.items if snapshot.requests is not None else ()
         stages = [request.stage for request in items]
-        spans: list[Span] = [Span(f" {len(items)} requests", "value")]
+        spans: list[Span] = [Span(f" {text.counted(len(items), 'request')}", "value")]
         for stage in ("decode", "prefill", "waiting", "preempted", "finished"):
             if stage in stages:
                 spans.append(dim(f" · {stages.count(stage)} {stage}"))
@@ -98,11 +100,25 @@ class Requests(View):
         else:
             request = Names(snapshot).request(self.selected)
             said = f"request #{self.selected} is gone"
+            if request is not None:
+                self._last_row = snapshot, request
+            elif self._last_row is not None and self._last_row[1].number == self.selected:
+                return self._panel_of_ended(snapshot, *self._last_row, width)
         title: Line = line("request")
         lines: list[Line] = [(dim(said),)]
         if request is not None:
             lines = request_lines(snapshot, request, width - 4, PANEL - 2)
             title = line(f"request {name(request, 60)}", dim(hint))
+        return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
+
+    def _panel_of_ended(self, snapshot: Snapshot, then: Snapshot, request: Request, width: int) -> list[Line]:
+        """A request that was selected stays as it was when it was last seen, or is not there yet in the past."""
+        title = line(f"request {name(request, 60)}")
+        before_ns = snapshot.mono_ns - then.mono_ns
+        if before_ns <= 0:
+            return boxed(title, [(dim("is not there at this moment"),), *[NOTHING] * (PANEL - 3)], width)
+        lines = request_lines(then, request, width - 4, PANEL - 2)
+        title = line(title, " ended", dim(f"; last seen {text.duration(before_ns)} ago, as below"))
         return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
 
     def _follow_selection(self) -> None:
