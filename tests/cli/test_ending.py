@@ -6,23 +6,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from inferdbg.cli.ending import Ending
+from inferdbg.cli.ending import Ending, interrupted_by_signals
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.fixture
-def ending() -> Iterator[Ending]:
+def handlers() -> Iterator[None]:
     """Gives the signals back afterwards."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield Ending()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def ending(handlers: None) -> Ending:
+    return Ending()
 
 
 def test_without_a_signal_nothing_ends(ending: Ending) -> None:
     assert not ending.wait(0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_came_before_ends_the_wait(ending: Ending, number: int) -> None:
     os.kill(os.getpid(), number)
     assert ending.wait(None)
@@ -39,3 +46,18 @@ def test_an_event_is_set_by_a_signal(ending: Ending) -> None:
     event = ending.event()
     os.kill(os.getpid(), signal.SIGTERM)
     assert event.wait(30)
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(handlers: None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ending = Ending()
+    interrupted_by_signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not ending.wait(0)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_interrupts_a_screen(number: int, handlers: None) -> None:
+    interrupted_by_signals()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)

@@ -1,10 +1,15 @@
 """The main road by its commands: serve, look, record, open; an engine that hangs and one that was killed."""
 
+import contextlib
+import fcntl
 import json
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,15 +104,42 @@ def test_a_recording_is_not_overwritten_unless_told(engine: Serving, tmp_path: P
     assert inferdbg("open", str(path)).code == 0
 
 
-def test_a_recording_that_is_ended_by_a_signal_is_complete(engine: Serving, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_recording_that_is_ended_by_a_signal_is_complete(number: int, engine: Serving, tmp_path: Path) -> None:
     path = tmp_path / "run.idbg"
     with subprocess.Popen([*INFERDBG, "record", engine.box, "-o", str(path)], stderr=subprocess.PIPE) as recorder:
         eventually(lambda: Done(path.stat().st_size if path.exists() else 0, "", ""), lambda done: done.code > 1000)
-        recorder.send_signal(signal.SIGTERM)
+        recorder.send_signal(number)
         _, said = recorder.communicate(timeout=DEADLINE_S)
     assert recorder.returncode == 0
     assert b"recorded" in said
     assert inferdbg("open", str(path)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)], ids=str
+)
+def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
+    end: str | signal.Signals, code: int, engine: Serving
+) -> None:
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    command = [*INFERDBG, "top", "--blackbox-dir", os.path.dirname(engine.box)]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as top:
+        os.close(its)
+        seen = b""
+        while b"verdict" not in seen:
+            assert select.select([ours], [], [], DEADLINE_S)[0], seen
+            seen += os.read(ours, 65536)
+        if isinstance(end, str):
+            os.write(ours, end.encode())
+        else:
+            top.send_signal(end)
+        with contextlib.suppress(OSError):  # EIO: nobody has it open any more
+            while os.read(ours, 65536):
+                pass
+        assert top.wait(DEADLINE_S) == code
+    os.close(ours)
 
 
 def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path) -> None:

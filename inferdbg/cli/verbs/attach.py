@@ -5,6 +5,7 @@ import contextlib
 import click
 
 from inferdbg.cli import looking, target
+from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import (
     example,
     force_option,
@@ -48,6 +49,7 @@ def command(
 
     --once and --json exit with 0 when all is well, 1 when something is wrong.
     """
+    interrupted_by_signals()
     brief = as_json or once or not out.data.isatty()
     if record is not None and brief:
         raise InferdbgError("one look is not recorded", "inferdbg record keeps what is seen over a time", Exit.USAGE)

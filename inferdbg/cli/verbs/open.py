@@ -5,6 +5,7 @@ import contextlib
 import click
 
 from inferdbg.cli import looking, target
+from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import example, interval_option, json_option, look_options, moment
 from inferdbg.cli.output import Output
 from inferdbg.config import Moment
@@ -30,6 +31,7 @@ def command(
 
     --once and --json show one moment (the last, or --at) and exit with 0 when all was well, 1 when something was wrong.
     """
+    interrupted_by_signals()
     brief = as_json or once or not out.data.isatty()
     with contextlib.closing(target.source_of_file(file, brief=brief)) as source:
         at_ns = looking.moment_of(source, at)

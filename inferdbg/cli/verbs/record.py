@@ -52,8 +52,8 @@ def command(
     interval_ns: int,
     force: bool,
 ) -> int:
-    """Records TARGET (a PID, a URL, a black box; without it the one engine that runs here). Ctrl-C, SIGTERM or the
-    target's end leave a complete file; whatever else happens, at most the last second is missing.
+    """Records TARGET (a PID, a URL, a black box; without it the one engine that runs here). Ctrl-C, SIGTERM,
+    SIGHUP or the target's end leave a complete file; whatever else happens, at most the last second is missing.
 
     Prompts and answers are never recorded. Exit code 1 when the target died.
     """

@@ -1,7 +1,6 @@
 """`inferdbg top`: what runs here, live; with --demo a small engine under traffic to look at."""
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferdbg.cli import looking, target
+from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import example, force_option, interval_option, record_option, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit, InferdbgError
@@ -53,7 +53,7 @@ def command(
     """
     if model is not None and not demo:
         raise click.UsageError("--model says what --demo serves: give both")
-    signal.signal(signal.SIGTERM, _end)
+    interrupted_by_signals()
     keep = partial(writer, record, force=force)
     if demo:
         return _demo(out, model, interval_ns, keep)
@@ -121,8 +121,3 @@ def _load(engine: "FoundEngine") -> tuple[int, int]:
         scheduler = source.window().now.scheduler
     busy = (scheduler.running or 0) + (scheduler.waiting or 0) if scheduler is not None else 0
     return busy, -engine.age_ns
-
-
-def _end(*_: object) -> None:
-    """SIGTERM ends the screen as a key would, so that the terminal and the demo are left in order."""
-    raise KeyboardInterrupt
