@@ -43,8 +43,9 @@ def serve(
     access_log: bool = False,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Blocks until SIGTERM or SIGINT, which it takes over: the first lets running requests finish within ``drain_s``
-    (new ones get 503) and aborts the rest; a second one aborts at once. Closes the engine. Call from the main thread.
+    """Blocks until SIGTERM, SIGINT or SIGHUP, which it takes over: the first lets running requests finish within
+    ``drain_s`` (new ones get 503) and aborts the rest; a second one aborts at once. Closes the engine. Call from the
+    main thread.
 
     ``listener``: from bind(), in place of ``host`` and ``port``. ``model_name``: default the model's own.
     ``ready(url)`` is called once requests are taken and the observer knows. Raises ListenError when it cannot listen,
@@ -78,8 +79,9 @@ class _Service:
 
     async def run(self, ready: Callable[[str], None] | None, *, access_log: bool) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._signal)
         server = _Server(_config(self._api, access_log=access_log))
         self._thread.start()
         serving = asyncio.create_task(server.serve(sockets=[self._sock]))

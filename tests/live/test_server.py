@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inferdbg.engine.load import MIXES, Lengths, LoadError, Progress, run
 
+from .commands import DEADLINE_S, INFERDBG, inferdbg
 from .servers import Server, running, until
 
 pytestmark = pytest.mark.live
@@ -156,6 +159,38 @@ def test_a_stopping_server_finishes_what_runs_and_refuses_what_comes() -> None:
         assert server.get("/health")[0] == 503
         assert events(first + response.read())[-1]["choices"][0]["finish_reason"] == "length"
         assert server.ended() == (0, "")
+
+
+def test_a_terminal_that_goes_away_ends_a_server_in_order() -> None:
+    with running("letters", step_s=0.01) as server:
+        server.signal(signal.SIGHUP)
+        assert server.ended() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--num-blocks", "20000000"), "needs"),
+        (("--num-blocks", "99999999999999999999"), "num_blocks must be at most 2147483647"),
+        (("--threads", "100000"), "at most"),
+        (("--port", "99999"), "not in the range 0<=x<=65535"),
+    ],
+)
+def test_a_start_that_is_refused_leaves_no_box(argv: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    done = inferdbg("serve", "tiny", "--blackbox-dir", str(tmp_path), "--port", "0", *argv)
+    assert done.code == 2, done
+    assert said in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_during_the_start_leaves_no_box(tmp_path: Path) -> None:
+    argv = [*INFERDBG, "serve", "tiny", "--blackbox-dir", str(tmp_path), "--port", "0", "--num-blocks", "400000"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: list(tmp_path.glob("*.box")) or process.poll() is not None, bool)
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+    assert process.returncode in (0, 128 + signal.SIGTERM)  # ready already, or not yet
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_does_not_finish_in_time_is_aborted() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from inferdbg.probes.engine_observer import BlackBoxObserver
 
 _COUNT = click.IntRange(min=1)
+_THREADS_A_PROCESSOR = 4  # more only wait for each other, and thousands crash the library that runs them
+
+
+def _thread_count(context: click.Context, option: click.Parameter, value: int | None) -> int | None:
+    most = _THREADS_A_PROCESSOR * (os.cpu_count() or 1)
+    if value is not None and value > most:
+        raise click.BadParameter(f"at most {most} here, {_THREADS_A_PROCESSOR} a processor")
+    return value
 
 
 @click.command(
@@ -29,7 +38,13 @@ _COUNT = click.IntRange(min=1)
 )
 @click.argument("model", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port to listen on; 0 takes any that is free.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 takes any that is free.",
+)
 @click.option("--block-size", type=_COUNT, default=16, show_default=True, help="Tokens in a block of the KV cache.")
 @click.option("--num-blocks", type=_COUNT, help="Blocks of the KV cache.  [default: what fits into 512 MiB]")
 @click.option("--token-budget", type=_COUNT, default=512, show_default=True, help="Most tokens of one step.")
@@ -45,7 +60,9 @@ _COUNT = click.IntRange(min=1)
     show_default=True,
     help="Type of weights and KV cache.",
 )
-@click.option("--threads", type=_COUNT, help="Threads to compute with.  [default: one a processor]")
+@click.option(
+    "--threads", type=_COUNT, callback=_thread_count, help="Threads to compute with.  [default: one a processor]"
+)
 @click.option("--blackbox-dir", type=click.Path(file_okay=False), help="Where its black box goes.  [default: memory]")
 @click.option("--no-blackbox", is_flag=True, help="Keep no black box: nobody can look at it then.")
 @click.option("--fault", "faults", multiple=True, metavar="SPEC", help="Plant a fault, as leak:step=100,every=50.")
@@ -82,6 +99,7 @@ def command(
     # Idle OpenMP threads spin for long by default, and on a busy machine they take the processor from those with work:
     # steps of 50 ms were seen to take a second. This must be said before torch loads.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    _let_signals_unwind()
     with _engine_extra():
         from inferdbg.engine.config import EngineConfig
 
@@ -104,11 +122,12 @@ def command(
         loaded = _load(out, model, dtype, threads)
         observer = None if no_blackbox else _observer(blackbox_dir)
         engine = Engine(loaded, config, observer=observer, faults=planted)
-        for note in (loaded.note, *(observer.notes if observer is not None else ())):
-            if note:
-                out.say(note)
+
+    is_ready = False
 
     def ready(url: str) -> None:
+        nonlocal is_ready
+        is_ready = True
         box = observer.path if observer is not None else None
         if as_json:
             out.show_json({"url": url, "pid": os.getpid(), "model": loaded.name, "box": box})
@@ -117,7 +136,14 @@ def command(
         out.show(f"serving {text.safe(loaded.name)} at {url}   to look at it: {look}")
 
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    serve(engine, listener=listener, drain_s=drain_ns / 1e9, ready=ready)
+    try:
+        for note in (loaded.note, *(observer.notes if observer is not None else ())):
+            if note:
+                out.say(note)
+        serve(engine, listener=listener, drain_s=drain_ns / 1e9, ready=ready)
+    finally:
+        if not is_ready and observer is not None:
+            observer.stopped(requests_in_flight=0)  # nobody has seen its box
     return Exit.FINE
 
 
@@ -139,6 +165,17 @@ def _observer(folder: str | None) -> "BlackBoxObserver":
 
     clear_old(now_wall_ns=time.time_ns(), now_mono_ns=time.monotonic_ns(), folders=[folder] if folder else None)
     return BlackBoxObserver(folder)
+
+
+def _let_signals_unwind() -> None:
+    """SIGTERM and SIGHUP during the start raise, so that what was made is taken away; ``serve`` takes them over."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, end)
 
 
 @contextlib.contextmanager
