@@ -73,13 +73,12 @@ class EngineBox:
             **parse(moment, self._static, origin),
             **self._read_rings(box, origin),
         }
-        newest_ns = newest_ns_of(sections)
-        began_later = now_ns < newest_ns < now_ns + self.deadline_ns
+        moment_ns = moment_of(state, newest_ns_of(sections), seen_ns, now_ns)
         return Reading(
             sections=sections,
             status="torn" if moment.torn else "ok",
             message="; ".join(messages),
-            mono_ns=seen_ns if state != "alive" else newest_ns if began_later else None,
+            mono_ns=moment_ns,
         )
 
     def close(self) -> None:
@@ -114,6 +113,14 @@ class EngineBox:
         """When a dead engine last gave a sign of life: the heartbeat."""
         words = engine_columns.items(moment.columns, "pulse", "Q")
         return min(words[0], now_ns) if words else now_ns
+
+
+def moment_of(state: ServerState, newest_ns: int, seen_ns: int, now_ns: int) -> int | None:
+    """The moment that the facts speak of, so that none of them is younger; None: that of the question. Times of long
+    after the question are a broken box's."""
+    if state != "alive":
+        return min(now_ns, max(seen_ns, newest_ns))
+    return newest_ns if now_ns < newest_ns < now_ns + SECOND else None
 
 
 def newest_ns_of(sections: Mapping[str, Struct]) -> int:

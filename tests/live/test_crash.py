@@ -33,8 +33,9 @@ def test_every_death_leaves_a_sound_box_and_the_intent_covers_what_disagrees() -
 def test_a_killed_engine_is_found_dead_and_read_like_a_living_one(tmp_path: Path) -> None:
     with living_engine(tmp_path) as engine:
         probe = EngineBox(engine.path)
-        alive = probe.read(time.monotonic_ns())
-        assert alive.mono_ns is None
+        asked_ns = time.monotonic_ns()
+        alive = probe.read(asked_ns)
+        assert alive.mono_ns is None or alive.mono_ns > asked_ns
         server = alive.sections["server"]
         assert isinstance(server, Server)
         assert (server.state, server.pid) == ("alive", engine.process.pid)

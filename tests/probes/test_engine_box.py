@@ -26,7 +26,7 @@ from inferdbg.facts.sections.server import Server
 from inferdbg.facts.sections.steps import Steps
 from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
 from inferdbg.probes import engine_box
-from inferdbg.probes.engine_box import EngineBox
+from inferdbg.probes.engine_box import EngineBox, moment_of, newest_ns_of
 from inferdbg.probes.engine_observer import BlackBoxObserver
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -91,6 +91,23 @@ def test_scheduler_and_requests_are_the_engine_s_own(watched: Watched) -> None:
             assert request.output_tokens == len(own.output)
             assert request.block_table().tolist() == watched.engine.scheduler.pool.table(own)
             assert (request.stage in ("prefill", "decode")) == (own.row >= 0)
+
+
+def test_nothing_in_a_reading_happened_after_the_moment_it_speaks_of(watched: Watched) -> None:
+    watched.run(5)
+    watched.observer.event(EventKind.LOGGED, text="after the last heartbeat")
+    reading = watched.read()
+    events, pulse = reading.sections["events"], reading.sections["pulse"]
+    assert isinstance(events, Events)
+    assert isinstance(pulse, Pulse)
+    assert reading.mono_ns == newest_ns_of(reading.sections) == events.items[-1].mono_ns > pulse.heartbeat_ns
+
+
+def test_what_a_living_engine_did_between_question_and_answer_moves_the_moment() -> None:
+    assert moment_of("alive", newest_ns=90, seen_ns=100, now_ns=100) is None
+    assert moment_of("alive", newest_ns=130, seen_ns=100, now_ns=100) == 130
+    assert moment_of("alive", newest_ns=NOW, seen_ns=100, now_ns=100) is None
+    assert moment_of("dead", newest_ns=NOW, seen_ns=90, now_ns=100) == 100
 
 
 def test_waiting_reasons_come_with_their_numbers(watched: Watched) -> None:
