@@ -6,6 +6,7 @@ mount namespace, through one process of each; and what any process holds locked 
 """
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from inferdbg.blackbox.reader import Box, is_locked
+from inferdbg.blackbox.reader import Box, holder_of, is_locked
 from inferdbg.blackbox.writer import SUFFIX, boot_id, default_folders, start_ticks
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.sections.server import ServerState
@@ -44,13 +45,22 @@ class FoundEngine(Struct, frozen=True):
         return self.state == "alive"
 
 
+class BrokenBox(Struct, frozen=True):
+    """A file that should be a box and is none that can be read. ``pid``: of the engine that holds it all the same, else
+    the one that its name tells. ``why``: a line for people, with the path."""
+
+    path: str
+    why: str
+    pid: int | None = None
+
+
 class Found(Struct, frozen=True):
     """``engines``: living ones first, then the latest to die. ``unseen``: what could not be looked at and what to type
-    to see it; ``broken``: files that should be boxes and are not. Lines for people."""
+    to see it, lines for people; ``broken``: files that should be boxes and are not."""
 
     engines: tuple[FoundEngine, ...] = ()
     unseen: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
+    broken: tuple[BrokenBox, ...] = ()
 
 
 def discover(
@@ -60,7 +70,7 @@ def discover(
     would tell others that we died. ``proc`` and ``root``: where to look, for tests."""
     engines: list[FoundEngine] = []
     unseen: list[str] = []
-    broken: list[str] = []
+    broken: list[BrokenBox] = []
     seen: set[tuple[int, int]] = set()
     for path in _box_paths(folders, proc, root, unseen):
         try:
@@ -74,9 +84,22 @@ def discover(
         try:
             engines.append(describe(path, now_wall_ns=now_wall_ns, now_mono_ns=now_mono_ns))
         except InferdbgError as error:
-            broken.append(error.message)
+            if os.access(path, os.R_OK):
+                broken.append(BrokenBox(path, error.message, _engine_behind(path)))
+            else:
+                unseen.append(f"{error.message}: {error.hint}")
     engines.sort(key=lambda engine: (not engine.alive, engine.age_ns))
     return Found(engines=tuple(engines), unseen=tuple(dict.fromkeys(unseen)), broken=tuple(broken))
+
+
+def _engine_behind(path: str) -> int | None:
+    """Whose box it is, or was, as well as can be told without reading it."""
+    try:
+        holder = holder_of(path)
+    except OSError:
+        holder = None
+    told = os.path.basename(path).partition("-")[0]
+    return holder if holder is not None else int(told) if re.fullmatch("[0-9]{1,10}", told) else None
 
 
 def describe(path: str, *, now_wall_ns: int, now_mono_ns: int) -> FoundEngine:

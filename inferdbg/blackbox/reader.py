@@ -274,9 +274,19 @@ class Box:
 
 def is_locked(path: str) -> bool:
     """Some process holds the file as an engine holds its box. Also for files that are no sound box; raises OSError."""
+    return _lock_of(path)[0] != fcntl.F_UNLCK
+
+
+def holder_of(path: str) -> int | None:
+    """As Box.holder, also for files that are no sound box; raises OSError."""
+    kind, pid = _lock_of(path)
+    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
+
+
+def _lock_of(path: str) -> tuple[int, int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)
     try:
-        return _lock(descriptor)[0] != fcntl.F_UNLCK
+        return _lock(descriptor)
     finally:
         os.close(descriptor)
 

@@ -134,7 +134,8 @@ def nothing_found(found: "Found") -> InferdbgError:
     lines = [f"inferdbg attach {engine.box_path}   {line_of(engine)}" for engine in dead[:_LISTED]]
     if len(dead) > _LISTED:
         lines.append(f"and {len(dead) - _LISTED} more in {os.path.dirname(dead[0].box_path)}")
-    lines += [*found.unseen, *found.broken, "inferdbg top --demo   starts a small engine under traffic and shows it"]
+    broken = [box.why for box in found.broken]
+    lines += [*found.unseen, *broken, "inferdbg top --demo   starts a small engine under traffic and shows it"]
     return InferdbgError("no engine that inferdbg can look at runs here", "\n".join(lines), Exit.NOTHING_CHECKED)
 
 
@@ -208,6 +209,12 @@ def _of_pid(pid: int) -> "FoundEngine":
             f"there is no process {pid}, and no black box of one is found",
             f"if it ran with --blackbox-dir DIR: inferdbg attach DIR/{pid}-*.box",
         ) from None
+    for box in found.broken:
+        if box.pid == pid:
+            raise InferdbgError(
+                f"process {pid} ({name}) has a black box, and it is damaged: {box.why}",
+                "it is made when an engine starts: only a new start makes another",
+            )
     unseen = "\n".join(found.unseen)
     raise InferdbgError(
         f"process {pid} ({name}) keeps no black box that can be seen from here",

@@ -210,6 +210,18 @@ def test_a_wedged_kernel_is_named_without_the_engines_help(tmp_path: Path) -> No
         served.kill()  # it would take its time to stop
 
 
+def test_a_box_that_was_damaged_under_a_living_engine_is_named(engine: Serving) -> None:
+    with serving(Path(engine.box).parent) as served:
+        with open(served.box, "r+b") as box:
+            box.write(bytes(64))
+        top = inferdbg("top", "--blackbox-dir", os.path.dirname(engine.box))
+        assert top.code == 0, top
+        assert f"also here: {served.box} is not a readable black box" in top.err
+        attach = inferdbg("attach", str(served.pid))
+        assert attach.code == 3
+        assert f"has a black box, and it is damaged: {served.box} is not" in attach.err
+
+
 def test_a_killed_engine_is_dead_and_its_recording_ends_with_that(tmp_path: Path) -> None:
     path = str(tmp_path / "run.idbg")
     with serving(tmp_path) as served, traffic(served.url):

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,8 +75,42 @@ def test_a_broken_box_and_a_crowded_folder_are_said(tmp_path: Path, dead: str) -
         os.link(dead, folder / f"1-{count:03}.box")
     found = look(tmp_path, folder)
     assert len(found.engines) == 1
-    assert len(found.broken) == 1
+    assert [(box.path, box.pid) for box in found.broken] == [(str(folder / "0.box"), None)]
     assert any("has 201 boxes" in line for line in found.unseen)
+
+
+def test_a_broken_box_is_that_of_the_engine_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "58-123.box").write_bytes(bytes(5000))
+    (broken,) = look(tmp_path, folder).broken
+    assert broken.pid == 58
+    assert str(folder / "58-123.box") in broken.why
+
+
+def test_a_broken_box_is_that_of_the_engine_that_holds_it_whatever_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    path = folder / "7-123.box"
+    path.write_bytes(bytes(5000))
+    code = (
+        "import fcntl, sys; fcntl.lockf(file := open(sys.argv[1], 'r+b'), fcntl.LOCK_EX, 1); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert [box.pid for box in look(tmp_path, folder).broken] == [holder.pid]
+        holder.communicate(b"\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_box_that_we_may_not_read_is_unseen_and_not_broken(tmp_path: Path, dead: str) -> None:
+    box = place(dead, tmp_path / "own/58-1.box")
+    box.chmod(0)
+    found = look(tmp_path, box.parent)
+    assert found.broken == ()
+    assert any(f"{box} may be read only by its engine's user: run" in line for line in found.unseen)
 
 
 def test_links_are_not_followed_and_our_own_box_is_left_alone(tmp_path: Path, dead: str) -> None:

@@ -65,6 +65,8 @@ def command(
     for other in living:
         if other is not chosen:
             out.say(f"also here: {target.line_of(other)}   inferdbg attach {other.pid or other.box_path}")
+    for box in found.broken:
+        out.say(f"also here: {box.why}")
     return _show(out, chosen, interval_ns, keep)
 
 
