@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SECOND_LOOK_S = 0.25
 """After which a step that looks stuck is looked at again: whether its kernels move takes two looks to tell."""
+LONGER_LOOK_S = 1.0
+"""The same while no step is over yet and nothing says how long a kernel here may take."""
 SECOND = 1_000_000_000
 RATES_S = 0.5
 """Between the two looks of a text, so that it has rates."""
@@ -60,6 +62,7 @@ def look(
     """The Window at that moment (None: now) and what is wrong. A live source is looked at once more where one look
     does not tell. Raises InferdbgError when nothing could be read of it."""
     from inferdbg.diagnosis.diagnose import diagnose
+    from inferdbg.diagnosis.lately import normal_step_ns
 
     source.advance()
     if source.live and rates:
@@ -68,8 +71,11 @@ def look(
     window = source.window(at_ns)
     refuse_blindness(window)
     findings = diagnose(window)
-    if source.live and any(finding.confidence == "possible" for finding in findings):
-        pause(SECOND_LOOK_S)
+    unknown = normal_step_ns(window) is None and any(
+        finding.severity == "stuck" and finding.confidence == "likely" for finding in findings
+    )
+    if source.live and (unknown or any(finding.confidence == "possible" for finding in findings)):
+        pause(LONGER_LOOK_S if normal_step_ns(window) is None else SECOND_LOOK_S)
         source.advance()
         window = source.window(at_ns)
         findings = diagnose(window)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from inferdbg.cli.looking import look, moment_of, refuse_blindness
+from inferdbg.cli.looking import LONGER_LOOK_S, look, moment_of, refuse_blindness
 from inferdbg.config import Moment
 from inferdbg.errors import Exit, InferdbgError
-from inferdbg.facts.provenance import ProbeReport
+from inferdbg.facts.provenance import Origin, ProbeReport
+from inferdbg.facts.sections.steps import Steps
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import Window
 from tests.support.snapshots import busy
@@ -79,6 +80,16 @@ def test_a_long_step_that_moves_is_cleared_by_the_second_look() -> None:
     moved = replace(first, mono_ns=first.mono_ns + SECOND // 4, pulse=pulse)
     _, findings = look(Given([first, moved], live=True), rates=False, pause=no_pause)
     assert findings == []
+
+
+def test_a_first_step_whose_layers_take_long_is_given_a_longer_look() -> None:
+    fresh = replace(stuck(_BUSY[-1]), steps=Steps(Origin("engine box", 0)))
+    still = replace(fresh, mono_ns=fresh.mono_ns + SECOND // 2)
+    moved = replace(still, mono_ns=still.mono_ns + SECOND, pulse=replace(fresh.pulse, layer=3))
+    for rates, snapshots in ((True, [fresh, still, moved]), (False, [fresh, moved])):
+        pauses: list[float] = []
+        _, findings = look(Given(snapshots, live=True), rates=rates, pause=pauses.append)
+        assert (pauses[-1], findings) == (LONGER_LOOK_S, [])
 
 
 def test_what_is_not_live_is_looked_at_once_however_it_looks() -> None:

@@ -96,6 +96,15 @@ def test_a_long_step_whose_kernels_go_on_is_not_stuck() -> None:
     assert causes([first, moved, later(moved, 3 * SECOND)]) == ["kernel_wedged"]
 
 
+def test_a_first_step_of_a_fresh_server_whose_layers_move_is_not_stuck() -> None:
+    now = in_kernel(calm()[-1], for_ns=3 * SECOND, launched=100)
+    fresh = with_section(now, "steps", items=())
+    assert only([fresh], "step_stalled").confidence == "possible"
+    moved = with_section(later(fresh, 500 * MS), "pulse", layer=9)
+    assert causes([fresh, moved]) == []
+    assert causes([fresh, moved, with_section(later(moved, 3 * SECOND), "pulse", layer=22)]) == []
+
+
 def test_a_step_is_given_four_normal_ones_so_that_five_are_told() -> None:
     now = in_kernel(calm()[-1], for_ns=7900 * MS)
     slow = with_section(now, "steps", items=steps_before(now, count=8, total_ms=2000))
