@@ -201,7 +201,7 @@ class _Fields:
             raise ModelError(f"{self.place}: {name} must be a whole number, not {value!r}", "the model is damaged")
         return value
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         value = self.raw.get(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise ModelError(f"{self.place}: {name} must be a number, not {value!r}", "the model is damaged")
@@ -239,15 +239,16 @@ def _scaling_of_folder(rope: _Fields, max_positions: int) -> RopeScaling | None:
     if kind == "default":
         return None
     if kind == "linear":
-        return RopeScaling("linear", rope.number("factor", 1.0))
+        return RopeScaling("linear", rope.number("factor"))
     if kind == "llama3":
-        return RopeScaling(
-            "llama3",
-            rope.number("factor", 8.0),
-            rope.number("low_freq_factor", 1.0),
-            rope.number("high_freq_factor", 4.0),
-            rope.integer("original_max_position_embeddings", max_positions),
-        )
+        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
+        if not 0 < low < high:
+            raise ModelError(
+                f"{rope.place}: low_freq_factor {low} must be above 0 and below high_freq_factor {high}",
+                "its configuration is damaged",
+            )
+        original = rope.integer("original_max_position_embeddings", max_positions)
+        return RopeScaling("llama3", rope.number("factor"), low, high, original)
     raise ModelError(f"{rope.place}: rotary scaling {kind!r} is not run", "default, linear and llama3 are")
 
 

@@ -234,6 +234,20 @@ def _integers(folder: Path) -> None:
         (_edit("eos_token_id", 9999), "outside the vocabulary"),
         (_edit("eos_token_id", "x"), "a token or a list"),
         (_edit("rope_parameters", {"rope_type": "yarn", "factor": 2.0}), "'yarn' is not run"),
+        (
+            _edit("rope_parameters", {"rope_type": "llama3", "factor": 8.0}),
+            "low_freq_factor must be a number, not None",
+        ),
+        (
+            _edit("rope_parameters", {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+            "factor must be a number, not None",
+        ),
+        (
+            _edit("rope_parameters", {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}),
+            "below high_freq_factor",
+        ),
+        (_edit("rope_parameters", {"rope_type": "linear"}), "factor must be a number, not None"),
+        (_edit("eos_token_id", [1, 2.5]), "a token or a list"),
         (_drop("model.safetensors"), "has no model.safetensors"),
         (_write("model.safetensors.index.json", b"{}"), None),
         (_without_norm, "1 tensors are missing, model.norm.weight"),
