@@ -148,6 +148,27 @@ def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path
     assert "cannot be written" in done.err
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a few seconds of recording."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    done = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_recording_that_fills_the_disk_says_so_and_can_be_read(engine: Serving, small_disk: Path) -> None:
+    path = str(small_disk / "run.idbg")
+    done = inferdbg("record", engine.box, "-o", path, "--interval", "10ms")
+    assert done.code == 3
+    assert f"{path} cannot be written further: No space left on device; until " in done.err
+    assert f"pid {engine.pid}" in inferdbg("open", path, "--once").out
+
+
 def test_a_port_in_use_is_told_before_the_model_is_loaded(engine: Serving) -> None:
     port = engine.url.rpartition(":")[2]
     done = inferdbg("serve", "tiny", "--port", port)
