@@ -6,6 +6,7 @@ import click
 import pytest
 
 from inferdbg.cli.main import Verbs, cli, main
+from inferdbg.cli.options import writer
 from inferdbg.cli.output import Output
 from inferdbg.engine.errors import BadRequest, ConfigError, ModelError
 from inferdbg.errors import Exit, InferdbgError
@@ -133,3 +134,9 @@ def test_a_value_out_of_bounds_is_refused_with_the_bound(
 ) -> None:
     assert main(argv) == Exit.USAGE
     assert said in capsys.readouterr().err
+
+
+def test_a_recording_without_a_name_is_refused() -> None:
+    with pytest.raises(InferdbgError, match="has no name") as caught:
+        writer("", force=False)
+    assert (caught.value.code, caught.value.hint) == (Exit.USAGE, "name a file, like run.idbg")
