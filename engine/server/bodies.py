@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -114,7 +115,8 @@ def parse(raw: bytes, shape: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         raise Refusal(400, str(error), param=_guilty_field(raw, shape)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+        why = "invalid Unicode, half a surrogate pair" if _has_half_a_pair(raw) else error
+        raise Refusal(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
     for name, neutral in NEUTRAL.items():
         value = getattr(body, name, None)
         if value is not None and value not in neutral:
@@ -213,6 +215,17 @@ def _logprobs(body: CompletionBody | ChatBody) -> int | None:
     if body.top_logprobs is not None and not body.logprobs:
         raise Refusal(400, "top_logprobs needs logprobs: true", param="top_logprobs")
     return _or(body.top_logprobs, 0) if body.logprobs else None
+
+
+def _has_half_a_pair(raw: bytes) -> bool:
+    """A ``\\ud800`` without its other half, which the decoder may call a truncated body."""
+    try:
+        json.dumps(json.loads(raw), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _guilty_field(raw: bytes, shape: type[Struct]) -> str | None:

@@ -136,6 +136,7 @@ def _config(api: Api, *, access_log: bool) -> uvicorn.Config:
         requests = logging.getLogger("uvicorn.access")
         requests.addHandler(handler)
         requests.setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").addFilter(_worth_a_line)
     return uvicorn.Config(
         api.app(),
         loop="asyncio",
@@ -147,3 +148,8 @@ def _config(api: Api, *, access_log: bool) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CLOSE_CONNECTIONS_S,
     )
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """Whoever sends garbage gets a 400; a line of the log for each would let anybody fill it."""
+    return not str(record.msg).startswith("Invalid HTTP request")

@@ -176,6 +176,19 @@ def test_a_body_is_not_read_beyond_its_limit() -> None:
     run(test())
 
 
+def test_half_a_surrogate_pair_is_called_invalid_unicode() -> None:
+    async def test() -> None:
+        async with serving() as served:
+            for text in (b"\\ud800", b"\\ud800abcdefgh", b"\\udc00xxxxxxxx"):
+                answer = await served.ask("POST", COMPLETIONS, b'{"prompt": "' + text + b'"}')
+                assert answer.status == 400
+                assert "invalid Unicode" in answer.error()["message"]
+            cut = await served.ask("POST", COMPLETIONS, b'{"prompt": "abc')
+            assert "truncated" in cut.error()["message"]
+
+    run(test())
+
+
 def test_a_full_queue_sends_clients_away_and_says_when_to_come_back() -> None:
     async def test() -> None:
         async with serving() as served:

@@ -161,6 +161,19 @@ def test_a_stopping_server_finishes_what_runs_and_refuses_what_comes() -> None:
         assert server.ended() == (0, "")
 
 
+def test_a_body_that_is_too_large_is_answered_and_garbage_leaves_no_line() -> None:
+    with running("letters", step_s=0.01) as server:
+        status, body = server.complete(prompt="x" * (20 << 20))
+        assert (status, body["error"]["code"]) == (413, "body_too_large")
+        with contextlib.closing(server.connect()) as connection:
+            connection.connect()
+            connection.sock.sendall(b"\0garbage\r\n\r\n")
+            assert connection.sock.recv(100).startswith(b"HTTP/1.1 400")
+        assert server.get("/health")[0] == 200
+        server.signal()
+        assert server.ended() == (0, "")
+
+
 def test_a_terminal_that_goes_away_ends_a_server_in_order() -> None:
     with running("letters", step_s=0.01) as server:
         server.signal(signal.SIGHUP)
