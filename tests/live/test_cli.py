@@ -150,10 +150,10 @@ def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for a few seconds of recording."""
+    """A file system that is soon filled."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     done = subprocess.run(mounting, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
@@ -162,11 +162,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_recording_that_fills_the_disk_says_so_and_can_be_read(engine: Serving, small_disk: Path) -> None:
-    path = str(small_disk / "run.idbg")
-    done = inferdbg("record", engine.box, "-o", path, "--interval", "10ms")
-    assert done.code == 3
-    assert f"{path} cannot be written further: No space left on device; until " in done.err
-    assert f"pid {engine.pid}" in inferdbg("open", path, "--once").out
+    path = small_disk / "run.idbg"
+    command = [*INFERDBG, "record", engine.box, "-o", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as recorder:
+        eventually(lambda: Done(path.stat().st_size if path.exists() else 0, "", ""), lambda done: done.code > 1000)
+        with contextlib.suppress(OSError), open(small_disk / "filler", "wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        _, said = recorder.communicate(timeout=DEADLINE_S)
+    assert recorder.returncode == 3
+    assert f"{path} cannot be written further: No space left on device; until " in said
+    assert f"pid {engine.pid}" in inferdbg("open", str(path), "--once").out
 
 
 def test_a_port_in_use_is_told_before_the_model_is_loaded(engine: Serving) -> None:
