@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -194,6 +196,18 @@ def test_a_start_that_is_refused_leaves_no_box(argv: tuple[str, ...], said: str,
     assert done.code == 2, done
     assert said in done.err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_cache_of_shapes_is_bounded_before_torch_loads_unless_somebody_said_otherwise() -> None:
+    program = (
+        "import os, sys; sys.modules['torch'] = None; from inferdbg.cli.main import main;"
+        "main(['serve', 'tiny', '--port', '0']); print(os.environ['ONEDNN_PRIMITIVE_CACHE_CAPACITY'])"
+    )
+    for said, wanted in (({}, "32"), ({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}, "7")):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | said, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [wanted]
 
 
 def test_a_signal_during_the_start_leaves_no_box(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def command(
     # Idle OpenMP threads spin for long by default, and on a busy machine they take the processor from those with work:
     # steps of 50 ms were seen to take a second. This must be said before torch loads.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # Prompts of ever new lengths fill oneDNN's cache of 1024 shapes with a gigabyte; decoding is as fast with 32.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     _let_signals_unwind()
     with _engine_extra():
         from inferdbg.engine.config import EngineConfig
