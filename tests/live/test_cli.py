@@ -237,6 +237,21 @@ def test_a_wedged_kernel_is_named_without_the_engines_help(tmp_path: Path) -> No
         served.kill()  # it would take its time to stop
 
 
+def test_an_engine_whose_thread_ended_by_an_error_is_named_by_that_error(tmp_path: Path) -> None:
+    options = ("--num-blocks", "64", "--fault", "corrupt:step=40,what=refcount")
+    with serving(tmp_path, *options) as served, traffic(served.url):
+        done = eventually(
+            lambda: inferdbg("attach", served.box, "--json"),
+            lambda done: "engine_thread_gone" in [found["cause"] for found in json.loads(done.out)["findings"]],
+        )
+        first = json.loads(done.out)["findings"][0]
+        assert first["cause"] == "engine_thread_gone"
+        assert first["confidence"] == "sure"
+        assert first["summary"].startswith("the engine's thread ended")
+        assert "Error: " in first["summary"]
+        served.kill()
+
+
 def test_a_box_that_was_damaged_under_a_living_engine_is_named(engine: Serving) -> None:
     with serving(Path(engine.box).parent) as served:
         with open(served.box, "r+b") as box:
