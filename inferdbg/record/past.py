@@ -20,8 +20,8 @@ from .codec import Moment, decode_light, decode_whole, event_count, with_events,
 from .pages import Page, PageStore, damaged
 
 PAST_NS = 120_000_000_000
-MOST_SNAPSHOTS = 1_200
-"""Of a Window: a minute at twenty a second."""
+MOST_SNAPSHOTS = 600
+"""Of a Window: two minutes at the usual four a second, half a minute at twenty. What a seek costs is mostly these."""
 KEPT_WORK = 16_384
 """Scheduled requests, a step counting as ``_STEP_WORK`` of them."""
 _STEP_WORK = 32
