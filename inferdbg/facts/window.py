@@ -46,11 +46,12 @@ class Window:
         """What the counter rose by. None when unknown at either end; the whole value after a restart."""
         return _rise(counter, self.past(over_ns), self.now)
 
-    def rate(self, counter: Counter, over_ns: int = 10 * SECOND) -> float | None:
-        """Rise per second; None with fewer than two Snapshots."""
+    def rate(self, counter: Counter, over_ns: int = 10 * SECOND, section: str | None = None) -> float | None:
+        """Rise per second; None with fewer than two Snapshots. ``section``: where the counter comes from, when it is
+        read less often than Snapshots are taken: then time is what passed between its readings, None with one."""
         past = self.past(over_ns)
         rise = _rise(counter, past, self.now)
-        elapsed = self.now.mono_ns - past.mono_ns
+        elapsed = _read_ns(self.now, section) - _read_ns(past, section)
         return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
 
     def rates(self, counter: Counter, points: int, over_ns: int = 60 * SECOND) -> list[float | None]:
@@ -102,6 +103,11 @@ def lightened(snapshot: Snapshot) -> Snapshot:
     if requests is not None:
         requests = msgspec.structs.replace(requests, items=())
     return msgspec.structs.replace(snapshot, kvcache=kvcache, requests=requests)
+
+
+def _read_ns(snapshot: Snapshot, section: str | None) -> int:
+    found = getattr(snapshot, section) if section is not None else None
+    return snapshot.mono_ns if found is None else int(found.origin.mono_ns)
 
 
 def _rise(counter: Counter, before: Snapshot, after: Snapshot) -> int | None:

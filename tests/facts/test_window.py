@@ -1,5 +1,7 @@
 """Counters become rates here and nowhere else."""
 
+from msgspec.structs import replace
+
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.scheduler import Scheduler
@@ -28,6 +30,15 @@ def test_a_rate_is_rise_over_time_passed() -> None:
     window = Window([moment(0, 100), moment(1, 150), moment(2, 400)])
     assert window.rate(generated, over_ns=SECOND) == 250.0
     assert window.rate(generated, over_ns=60 * SECOND) == 150.0
+
+
+def test_a_counter_that_was_read_once_has_no_rate_even_when_two_snapshots_carry_it() -> None:
+    first = moment(0, 100)
+    carried = replace(first, mono_ns=SECOND)  # the section's own time is still 0
+    read_again = replace(moment(2, 300), mono_ns=4 * SECOND)
+    assert Window([first, carried]).rate(generated, section="scheduler") is None
+    assert Window([first, carried]).rate(generated) == 0.0
+    assert Window([first, carried, read_again]).rate(generated, section="scheduler") == 100.0
 
 
 def test_one_snapshot_has_no_rate() -> None:

@@ -21,10 +21,10 @@ def kernel_lines(window: Window, width: int, most: int = 4) -> list[Line]:
         return missing(window.now, "kernels", width, "kernel times")
     past = window.past(LATELY)
     before = {kernel.name: kernel for kernel in past.kernels.items} if past.kernels is not None else {}
-    elapsed_ns = window.now.mono_ns - past.mono_ns
     grown = [(kernel, _since(kernel, before.get(kernel.name))) for kernel in kernels.items]
     busy = sorted((pair for pair in grown if pair[1].busy_ns > 0), key=lambda pair: -pair[1].busy_ns)
-    if not busy or elapsed_ns <= 0:
+    elapsed_ns = max(window.now.mono_ns - past.mono_ns, sum(rise.busy_ns for _, rise in busy))  # of steps begun before
+    if not busy or window.now is past:
         return [(dim("no kernel ran lately"),)]
     stale = window.now.mono_ns - kernels.origin.mono_ns
     old = Span(f" {age(stale)}" if stale > 2 * SECOND else "", "dim")
@@ -74,7 +74,7 @@ def machine_lines(window: Window, width: int) -> list[Line]:
         return missing(window.now, "processes", width, "the processes")
     items = processes.items
     found = mark(processes.origin, window.now.mono_ns)
-    rates = [window.rate(_cpu_ns(process.pid), LATELY) for process in items]
+    rates = [window.rate(_cpu_ns(process.pid), LATELY, "processes") for process in items]
     known = [rate for rate in rates if rate is not None]
     rss = [process.rss_bytes for process in items if process.rss_bytes is not None]
     parts: list[Piece] = []
