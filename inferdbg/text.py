@@ -13,10 +13,11 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u20
 
 
 def duration(ns: float | None) -> str:
-    """A time span in three digits or fewer with its unit: ``850 µs``, ``33 ms``, ``1.9 s``, ``12 min``, ``3.1 h``."""
+    """A time span in three digits or fewer with its unit, in six characters: ``850 µs``, ``33 ms``, ``1.9 s``,
+    ``198 s``, ``12 min``, ``3.1 h``. Below ten minutes only whole ones are called so: ``3.3 min`` needs seven."""
     if ns is None:
         return UNKNOWN
-    if abs(ns) < 60e9:  # what rounds up to the next unit is written in it
+    if abs(ns) < 60e9 or (abs(ns) < 599.5e9 and ns % 60e9):  # what rounds up to the next unit is written in it
         for unit, size, limit in (("ns", 1.0, 999.5), ("µs", 1e3, 999.5), ("ms", 1e6, 999.5), ("s", 1e9, 1e9)):
             if abs(ns) / size < limit:
                 return f"{_digits(ns / size)} {unit}"
@@ -46,6 +47,21 @@ def size(count: float | None) -> str:
 def count(value: float | None) -> str:
     """A whole number with thousands separators: ``48,112``."""
     return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def count_within(value: float | None, columns: int) -> str:
+    """A whole number that is never cut: as ``count`` writes it where that fits in ``columns``, else as ``short``."""
+    whole = count(value)
+    return whole if len(whole) <= columns else short(value)
+
+
+def out_of(value: float | None, total: float | None, columns: int) -> str:
+    """``1,266/4,477``; where that does not fit in ``columns`` the total is rounded, then both: ``20,160/131k``. A total
+    that is unknown is left out."""
+    if total is None:
+        return count_within(value, columns)
+    tries = (f"{count(value)}/{count(total)}", f"{count(value)}/{short(total)}")
+    return next((said for said in tries if len(said) <= columns), f"{short(value)}/{short(total)}")
 
 
 def counted(value: int | None, noun: str) -> str:

@@ -15,6 +15,9 @@ from inferdbg import text
         (33e6, "33 ms"),
         (999.7e6, "1.0 s"),
         (59.4e9, "59 s"),
+        (60e9, "1 min"),
+        (3.3 * 60e9, "198 s"),
+        (599.7e9, "10 min"),
         (12 * 60e9, "12 min"),
         (3.1 * 3600e9, "3.1 h"),
         (72 * 3600e9, "3 d"),
@@ -22,6 +25,26 @@ from inferdbg import text
 )
 def test_a_duration_has_a_unit_and_at_most_three_digits(ns: float | None, expected: str) -> None:
     assert text.duration(ns) == expected
+
+
+def test_a_duration_fits_six_characters_and_so_is_cut_in_no_column() -> None:
+    for exponent in range(13, 165):
+        assert len(text.duration(1.27**exponent)) <= 6
+
+
+def test_a_number_too_wide_for_its_column_is_rounded_and_never_cut() -> None:
+    assert [text.count_within(value, 6) for value in (99_812, 100_000, 1_234_567, None)] == [
+        "99,812",
+        "100k",
+        "1.2M",
+        "-",
+    ]
+
+
+def test_a_part_keeps_its_digits_longer_than_the_total_and_an_unknown_total_is_left_out() -> None:
+    said = [text.out_of(*pair, 11) for pair in ((1_266, 4_477), (12_266, 16_384), (131_072, 131_072), (20_160, None))]
+    assert said == ["1,266/4,477", "12,266/16k", "131k/131k", "20,160"]
+    assert text.out_of(None, 512, 11) == "-/512"
 
 
 def test_sizes_are_in_powers_of_1024() -> None:
