@@ -45,7 +45,7 @@ def _run_line(run: Sequence[Event], names: Names, now_ns: int) -> Line:
     ago_ns = now_ns - event.mono_ns
     ago = fit_text(f"-{text.duration(ago_ns)}" if ago_ns > 0 else "now", 8, right=True)
     said = _evictions(run, names) if len(run) > 1 else event_text(event, names)
-    return line(dim(f"{ago}  "), Span(f"{event.kind:<12}", _INKS.get(event.kind, "")), said)
+    return line(dim(f"{ago}  "), Span(f"{event.kind:<11} ", _INKS.get(event.kind, "")), said)
 
 
 def _evictions(run: Sequence[Event], names: Names) -> str:
@@ -60,18 +60,29 @@ def _together(numbers: Sequence[int | None], names: Names) -> str:
 
 
 def event_text(event: Event, names: Names) -> str:
-    """What befell whom, without the kind: ``r-91 for r-104, 768 tokens lost``."""
+    """What befell whom, without the kind, as far as it is known: ``r-91 for r-104, 768 tokens lost``."""
     who = names(event.request) if event.request else ""
-    other = names(event.other) if event.other else ""
-    tokens = text.count(event.tokens) if event.tokens else ""
+    taker = f"for {names(event.other)}" if event.other else ""
+    tokens = text.counted(event.tokens, "token") if event.tokens else ""
+    block = f"block {event.block}" if event.block is not None else ""
+    said = text.safe(event.text, 200)
     if event.kind == "preempted":
-        winner = ", by itself" if event.other == event.request else f" for {other}"
-        return f"{who}{winner if other else ''}{f', {tokens} tokens lost' if tokens else ''}"
+        lost = f"{tokens} lost" if tokens else ""
+        if event.other and event.other == event.request:
+            return _listed(who, "by itself", lost)
+        return _listed(_said(who, taker), lost)
     if event.kind == "evicted":
-        return f"block {event.block}{f' of {who}' if who else ''}{f' for {other}' if other else ''}"
+        return _said(block or "a block", f"of {who}" if who else "", taker)
     if event.kind == "copied on write":
-        return f"block {event.other} to {event.block}{f' by {who}' if who else ''}"
+        return _said(said, f"to {block}" if block else "", f"by {who}" if who else "")
     if event.kind == "scheduled":
-        return f"{who}{f', {tokens} tokens from the prefix cache' if tokens else ''}"
-    words = [who, f"{tokens} tokens" if tokens else "", text.safe(event.text, 200)]
-    return ", ".join(word for word in words if word)
+        return _listed(who, f"{tokens} from the prefix cache" if tokens else "")
+    return _listed(who, block, tokens, said)
+
+
+def _said(*words: str) -> str:
+    return " ".join(filter(None, words))
+
+
+def _listed(*words: str) -> str:
+    return ", ".join(filter(None, words))
