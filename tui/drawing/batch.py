@@ -4,7 +4,7 @@ from inferdbg import text
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
-from ..ink import Line, Piece, Span, dim, fit_text, flow, line, stacked_bar, value, width_of
+from ..ink import NOTHING, Line, Piece, Span, dim, fit_text, flow, line, stacked_bar, value, width_of
 from .marks import mark, missing
 from .names import Names
 from .pulse import usual_step_ns
@@ -17,6 +17,8 @@ PHASES: tuple[tuple[str, str], ...] = (
     ("commit", "░"),
 )
 """Phases of a step in their order, with the glyph each has in a bar of time."""
+_USED = 11
+"""Columns of the tokens of a step against its budget."""
 
 
 def batch_lines(window: Window, width: int) -> list[Line]:
@@ -59,32 +61,35 @@ def time_bar(step: Step, longest_ns: float, width: int) -> Line:
 
 
 def time_lines(window: Window, step: Step, width: int) -> list[Line]:
-    """The step's time in words, the longest phase first."""
-    parts: list[Piece] = [line(value(text.duration(step.total_ns)), dim(" a step"))]
-    for phase, _ in sorted(PHASES, key=lambda item: -phase_ns(step, item[0])):
-        parts.append(line(dim(f"{phase} "), text.duration(phase_ns(step, phase))))
-    parts.append(line(dim("idle before "), text.duration(step.idle_ns)))
+    """The step's time in words beside what is usual, then its phases, the longest first; those that took no time are
+    left out."""
     usual = usual_step_ns(window)
-    if usual is not None:
-        parts.append(line(dim("usually "), text.duration(usual)))
+    beside = line(dim(", usually "), text.duration(usual)) if usual is not None else NOTHING
+    parts: list[Piece] = [line(value(text.duration(step.total_ns)), dim(" a step"), beside)]
+    for phase, _ in sorted(PHASES, key=lambda item: -phase_ns(step, item[0])):
+        if phase_ns(step, phase):
+            parts.append(line(dim(f"{phase} "), text.duration(phase_ns(step, phase))))
+    if step.idle_ns:
+        parts.append(line(dim("idle before "), text.duration(step.idle_ns)))
     return flow(parts, width, " · ")
 
 
 def bar_widths(width: int) -> tuple[int, int]:
     """Columns of the bar of tokens and of the bar of time, when a step has ``width`` columns for both and words."""
-    room = max(16, width - 9 - 12 - 8)
+    room = max(16, width - 9 - (_USED + 2) - 8)
     return room * 3 // 5, room - room * 3 // 5
 
 
 def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> list[Piece]:
     """One step in one line: number, tokens against the budget, time by phase. ``longest_ns`` fills the bar of time."""
     tokens, times = bar_widths(width)
-    used = f"{text.count(step.prefill_tokens + step.decode_tokens)}/{text.count(step.budget)}"
+    used = text.out_of(step.prefill_tokens + step.decode_tokens, step.budget, _USED)
+    number = text.count(step.step) if step.step < 1_000_000 else str(step.step)
     return [
-        Span(fit_text(text.count(step.step), 8), ink),
+        Span(fit_text(number, 8), ink),
         dim("▕"),
         budget_bar(step, tokens),
-        dim(f"▏{fit_text(used, 10)}▕"),
+        dim(f"▏{fit_text(used, _USED)}▕"),
         time_bar(step, longest_ns, times),
         dim(f"▏{fit_text(text.duration(step.total_ns), 6, right=True)}"),
     ]

@@ -6,7 +6,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
-from .names import Names, name
+from .names import Names
 
 _STATES = {FREE: "free", CACHED: "cached", USED: "used"}
 _LOOKED_THROUGH = 10_000
@@ -70,11 +70,13 @@ def _tokens(
         return [(dim("requests are not seen"),)]
     if not held:
         return [(dim("in no request's table"),)]
+    names = Names(snapshot)
     parts: list[Piece] = []
     for request, place in held[:12]:
         first = place * cache.block_size
-        last = first + (filled if filled else cache.block_size) - 1
-        parts.append(line(dim("tokens "), f"{first}–{last}", dim(" of "), name(request)))
+        last = first + (cache.block_size if filled is None else filled) - 1
+        tokens = line(dim("tokens "), f"{first}–{last}") if last >= first else dim("no token yet")
+        parts.append(line(tokens, dim(" of "), names(request.number)))
     if len(held) > 12:
         parts.append(dim(f"and in {len(held) - 12} more"))
     return flow(parts, width, " · ")

@@ -44,8 +44,8 @@ def latency_lines(window: Window, width: int) -> list[Line]:
     seen = text.duration(min(MINUTE, window.span_ns)) if len(window.snapshots) > 1 else "start"
     return flow(
         [
-            _latency("TTFT", ttft, window, found),
-            _latency("ITL", itl, window, found),
+            _latency("TTFT", ttft, "no first token", window, found),
+            _latency("ITL", itl, "no further token", window, found),
             dim(f"last {seen}" if len(window.snapshots) > 1 else "since the start"),
         ],
         width,
@@ -53,10 +53,15 @@ def latency_lines(window: Window, width: int) -> list[Line]:
     )
 
 
-def _latency(label: str, histogram: Buckets, window: Window, found: Span) -> Line:
+def _latency(label: str, histogram: Buckets, nothing: str, window: Window, found: Span) -> Line:
+    """``nothing``: what did not come, when the time looked at has no such latency."""
     half, most = (window.percentile(histogram, q, MINUTE) for q in (0.5, 0.95))
     if half is None:
-        return line(dim(f"{label} "), dim("no token yet"))
+        whole = histogram(window.now)
+        if whole is None and generated(window.now) != 0:
+            return line(dim(f"{label} "), text.UNKNOWN)
+        ever = whole is not None and whole.percentile(0.5) is not None
+        return line(dim(f"{label} "), dim(nothing if ever else f"{nothing} yet"))
     return line(
         dim(f"{label} p50 "),
         value(fit_text(text.duration(half), 6)),

@@ -6,7 +6,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, dim, fit_text, flow, labelled, line, stacked_bar, value
-from .names import NAME_WIDTH, name, owner_ink
+from .names import NAME_WIDTH, Names, owner_ink
 
 LABEL = 10
 
@@ -18,7 +18,8 @@ def holder_lines(snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> l
     if not holding:
         return [(dim("no request holds a block"),)]
     shown = holding if len(holding) <= rows else holding[: rows - 1]
-    lines = [_holder(request, shown[0], cache, width) for request in shown]
+    names = Names(snapshot)
+    lines = [_holder(request, names(request.number), shown[0], cache, width) for request in shown]
     if len(shown) < len(holding):
         rest = sum(request.block_count for request in holding[len(shown) :])
         others = text.counted(len(holding) - len(shown), "other request")
@@ -26,13 +27,13 @@ def holder_lines(snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> l
     return lines
 
 
-def _holder(request: Request, longest: Request, cache: KVCache, width: int) -> Line:
+def _holder(request: Request, who: str, longest: Request, cache: KVCache, width: int) -> Line:
     share = text.percent(request.block_count / cache.num_blocks) if cache.num_blocks else ""
     bar = max(4, width - NAME_WIDTH - 30)
     return line(
-        fit_text(name(request), NAME_WIDTH + 1),
+        fit_text(who, NAME_WIDTH + 1),
         stacked_bar([(request.block_count, "█", owner_ink(request.number))], longest.block_count, bar),
-        value(fit_text(text.count(request.block_count), 7, right=True)),
+        value(fit_text(text.count_within(request.block_count, 7), 7, right=True)),
         dim(f" blocks {share:>5}  "),
         dim(request.stage),
     )

@@ -105,7 +105,7 @@ class MapGrid:
         """Which rows are seen, when not all of them are."""
         if self.total_rows <= self.rows:
             return ()
-        return line(dim("  rows "), f"{top + 1}–{min(self.total_rows, top + self.rows)}", dim(f" of {self.total_rows}"))
+        return line(dim("rows "), f"{top + 1}–{min(self.total_rows, top + self.rows)}", dim(f" of {self.total_rows}"))
 
     def cell_of(self, block: int) -> int:
         """The cell in which the block lies."""

@@ -39,7 +39,7 @@ def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[L
     ]
     since_ns = snapshot.mono_ns - pulse.phase_since_ns
     usual = usual_step_ns(window)
-    if not dead and pulse.phase_since_ns:
+    if not dead and pulse.phase_since_ns and since_ns > 0:
         parts.append(Span(f"for {text.duration(since_ns)}", strong if still else ""))
     if still and usual is not None:
         parts.append(dim(f"a whole step usually takes {text.duration(usual)}"))

@@ -8,9 +8,9 @@ from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
 
 from ..ink import Line, Piece, Span, dim, fit_text, flow, line, value
-from .counters import minute_delta
+from .counters import MINUTE, minute_delta
 from .marks import mark, missing
-from .names import NAME_WIDTH, Names, name
+from .names import NAME_WIDTH, Names
 
 WAITING = ("waiting", "preempted")
 
@@ -50,14 +50,22 @@ def wait_text(wait: Wait | None, names: Names) -> str:
     """``needs 37 blocks, 12 free``; empty when it does not wait."""
     if wait is None:
         return ""
-    needs, available = text.count(wait.needs), text.count(wait.available)
-    if wait.reason == "blocks":
-        return f"needs {needs} block{'' if wait.needs == 1 else 's'}, {available} free"
     if wait.reason == "behind":
-        return f"behind {names(wait.behind)}"
+        return f"behind {names(wait.behind)}" if wait.behind is not None else "behind another"
     if wait.reason == "max running":
-        return f"{needs} of {available} run already"
-    return f"needs {needs} tokens, {available} left"
+        return _seats(wait)
+    noun = "block" if wait.reason == "blocks" else "token"
+    needs = text.counted(wait.needs, noun) if wait.needs is not None else f"more {noun}s"
+    return f"needs {needs}{f', {text.count(wait.available)} left' if wait.available is not None else ''}"
+
+
+def _seats(wait: Wait) -> str:
+    running, limit = wait.needs, wait.available
+    if running is None or limit is None:
+        return "as many run as may"
+    if running < limit:  # continuations start together
+        return f"needs more than the {text.counted(limit - running, 'place')} left"
+    return f"{text.count(running)} of {text.count(limit)} run already"
 
 
 def _waiting_lines(snapshot: Snapshot, waiting: Sequence[Request], width: int, rows: int) -> list[Line]:
@@ -67,7 +75,7 @@ def _waiting_lines(snapshot: Snapshot, waiting: Sequence[Request], width: int, r
     shown = waiting if len(waiting) <= rows else waiting[: rows - 1]
     lines = [
         line(
-            fit_text(name(request), NAME_WIDTH),
+            fit_text(names(request.number), NAME_WIDTH),
             dim(fit_text(_waited(snapshot, request), 8, right=True) + "  "),
             wait_text(request.wait, names) or dim("not scheduled yet"),
             Span("  preempted", "slow") if request.stage == "preempted" else "",
@@ -84,10 +92,11 @@ def _waited(snapshot: Snapshot, request: Request) -> str:
 
 
 def _outcomes(window: Window) -> list[Piece]:
-    """What became of requests in the last minute, as far as anything did."""
+    """What became of requests in the last minute, as far as anything did: ``last 12 s: finished 6``."""
     parts: list[Piece] = []
     for outcome, ink in (("finished", ""), ("aborted", ""), ("rejected", "slow"), ("failed", "stuck")):
         count = minute_delta(window, f"{outcome}_total")
         if count:
-            parts.append(line(dim(f"{outcome} "), Span(text.count(count), ink)))
+            lately = f"last {text.duration(min(MINUTE, window.span_ns))}: " if not parts else ""
+            parts.append(line(dim(f"{lately}{outcome} "), Span(text.count(count), ink)))
     return parts

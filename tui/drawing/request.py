@@ -50,10 +50,13 @@ def request_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -
 
 def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
     cached = f" ({text.count(request.cached_tokens)} from prefix)" if request.cached_tokens else ""
+    age = age_ns(request, snapshot.mono_ns)
+    limit = f" of {text.count(request.max_output_tokens)}" if request.max_output_tokens is not None else ""
     parts: list[Piece] = [
-        line(value(request.stage), dim(f" for {text.duration(age_ns(request, snapshot.mono_ns))}")),
+        value(request.stage),
+        *([line(dim("arrived "), text.duration(age), dim(" ago"))] if age is not None else []),
         line(dim("prompt "), text.count(request.prompt_tokens), dim(cached)),
-        line(dim("out "), f"{text.count(request.output_tokens)} of {text.count(request.max_output_tokens)}"),
+        line(dim("out "), f"{text.count(request.output_tokens)}{limit}"),
     ]
     waits = wait_text(request.wait, Names(snapshot))
     if waits:
@@ -64,7 +67,7 @@ def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
 def _times(request: Request) -> list[Piece]:
     ttft = ttft_ns(request)
     if ttft is None:
-        return [dim("no token yet")]
+        return [dim("no token yet" if request.output_tokens == 0 else text.UNKNOWN)]
     parts: list[Piece] = [line(dim("TTFT "), value(text.duration(ttft)))]
     if request.scheduled_ns is not None and request.arrived_ns is not None and request.first_token_ns is not None:
         queued = max(0, request.scheduled_ns - request.arrived_ns)
@@ -84,7 +87,10 @@ def _lost(request: Request) -> list[Piece]:
     if not request.preemptions:
         return []
     times = f"preempted {request.preemptions} time{'' if request.preemptions == 1 else 's'}"
-    return [Span(times, "slow"), line(dim("recomputed "), text.count(request.recomputed_tokens), dim(" tokens"))]
+    lost: list[Piece] = [Span(times, "slow")]
+    if request.recomputed_tokens is not None:
+        lost.append(line(dim("recomputed "), text.count(request.recomputed_tokens), dim(" tokens")))
+    return lost
 
 
 def table_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -> list[Line]:
@@ -95,8 +101,13 @@ def table_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -> 
     size = snapshot.kvcache.block_size if snapshot.kvcache is not None else None
     tail = ""
     if size and request.computed_tokens is not None:
-        tail = f", last {request.computed_tokens - (len(table) - 1) * size}/{size} full"
-    head = dim(f"{len(table)} block{'' if len(table) == 1 else 's'}{tail}")
+        in_last = request.computed_tokens - (len(table) - 1) * size
+        tail = (
+            f", last {in_last}/{size} full"
+            if 0 < in_last <= size
+            else _slots(request.computed_tokens, len(table) * size)
+        )
+    head = dim(f"{text.counted(len(table), 'block')}{tail}")
     digits = len(str(max(table)))
     if rows <= 1:
         room = max(2, (width - len(head.text) - 4) // (digits + 1))
@@ -105,6 +116,11 @@ def table_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -> 
     words = _ends(table, per_row * (rows - 1), digits)
     body = [line(" ".join(words[at : at + per_row])) for at in range(0, len(words), per_row)]
     return [(head,), *body]
+
+
+def _slots(tokens: int, slots: int) -> str:
+    """Blocks are given before their tokens are computed; a table that is too short was read a moment before."""
+    return f", {text.count(tokens)} of {text.count(slots)} slots full" if tokens <= slots else ""
 
 
 def _ends(table: list[int], most: int, digits: int) -> list[str]:

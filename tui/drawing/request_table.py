@@ -9,13 +9,15 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Span, fit_text
-from .names import Names, name
+from .names import Names
 from .queue import wait_text
 from .request import age_ns, mean_itl_ns, prefix_share, ttft_ns
 
 _STAGES = ("decode", "prefill", "waiting", "preempted", "finished")
 _STAGE_INKS = {"decode": "decode", "prefill": "prefill", "waiting": "note", "preempted": "slow", "finished": "dim"}
 Sortable = float | str
+_OUT = 11
+"""Columns of the tokens given out against how many may be."""
 _BEFORE_REASON = 6
 """Where there is no room for the column of reasons, the reason stands in place of the columns below this rank."""
 
@@ -45,22 +47,25 @@ def _blank(value: str) -> str:
 
 
 def _out(request: Request) -> str:
-    limit = f"/{request.max_output_tokens}" if request.max_output_tokens is not None else ""
-    return f"{text.count(request.output_tokens)}{limit}"
+    return text.out_of(request.output_tokens, request.max_output_tokens, _OUT)
+
+
+def _preemptions(request: Request) -> str:
+    return text.count_within(request.preemptions, 7) if request.preemptions else ""
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("request", 14, 9, lambda r, s, n: name(r), lambda r, now: r.number, right=False, descends=False),
+    Column("request", 14, 9, lambda r, s, n: n(r.number), lambda r, now: r.number, right=False, descends=False),
     Column("stage", 9, 9, lambda r, s, n: r.stage, lambda r, now: _STAGES.index(r.stage), right=False, descends=False),
     Column("age", 6, 8, lambda r, s, n: text.duration(age_ns(r, s.mono_ns)), lambda r, now: age_ns(r, now)),
-    Column("blocks", 6, 7, lambda r, s, n: text.count(r.block_count), lambda r, now: r.block_count),
-    Column("prompt", 6, 6, lambda r, s, n: text.count(r.prompt_tokens), lambda r, now: r.prompt_tokens),
+    Column("blocks", 6, 7, lambda r, s, n: text.count_within(r.block_count, 6), lambda r, now: r.block_count),
+    Column("prompt", 6, 6, lambda r, s, n: text.count_within(r.prompt_tokens, 6), lambda r, now: r.prompt_tokens),
     Column("prefix", 6, 4, lambda r, s, n: _blank(text.percent(prefix_share(r))), lambda r, now: prefix_share(r)),
-    Column("out", 9, 5, lambda r, s, n: _out(r), lambda r, now: r.output_tokens),
+    Column("out", _OUT, 5, lambda r, s, n: _out(r), lambda r, now: r.output_tokens),
     Column("TTFT", 6, 5, lambda r, s, n: _blank(text.duration(ttft_ns(r))), lambda r, now: ttft_ns(r)),
     Column("ITL", 6, 5, lambda r, s, n: _blank(text.duration(mean_itl_ns(r))), lambda r, now: mean_itl_ns(r)),
     Column("worst", 6, 3, lambda r, s, n: _blank(text.duration(r.worst_itl_ns)), lambda r, now: r.worst_itl_ns),
-    Column("preempt", 7, 2, lambda r, s, n: str(r.preemptions or ""), lambda r, now: r.preemptions),
+    Column("preempt", 7, 2, lambda r, s, n: _preemptions(r), lambda r, now: r.preemptions),
     Column("waits for", 24, 1, lambda r, s, n: wait_text(r.wait, n), lambda r, now: r.wait.reason if r.wait else None,
            right=False, descends=False, stretches=True),
 )  # fmt: skip
@@ -105,11 +110,12 @@ def row(
 
 
 def matches(request: Request, wanted: str, names: Names) -> bool:
-    """Whether its name, number, stage or reason contains what is wanted."""
+    """Whether its name as the client or the screen writes it, its number, stage or reason contains what is wanted."""
     if not wanted:
         return True
     wait = wait_text(request.wait, names)
     reason = request.wait.reason if request.wait is not None else ""
     return any(
-        wanted.lower() in field.lower() for field in (request.id, f"#{request.number}", request.stage, wait, reason)
+        wanted.lower() in field.lower()
+        for field in (request.id, names(request.number), f"#{request.number}", request.stage, wait, reason)
     )

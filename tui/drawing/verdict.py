@@ -9,7 +9,7 @@ from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.facts.snapshot import SECTIONS
 from inferdbg.facts.window import SECOND, Window
 
-from ..ink import Line, Span, boxed, crop, dim, flow, labelled, line, paragraph
+from ..ink import Line, Span, boxed, crop_text, dim, flow, labelled, line, paragraph
 from .marks import reports_of
 
 _WORDS = {"dead": "DEAD", "stuck": "STUCK", "wrong": "WRONG", "slow": "SLOW"}
@@ -39,7 +39,7 @@ class Verdict(Struct, frozen=True):
     sentence: str
     next_step: str = ""
     surety: str = ""
-    basis: str = ""
+    basis: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -54,7 +54,7 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
     seen = [_DEPTHS[name] for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
     if not seen:
         return _nothing_seen(window)
-    return Verdict("OK", "ok", _well(window), basis=f"looked at {', '.join(seen)}")
+    return Verdict("OK", "ok", _well(window), basis=tuple(seen))
 
 
 def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, evidence: bool = False) -> list[Line]:
@@ -67,7 +67,7 @@ def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, ev
     if said.next_step:
         lines += labelled(_NEXT, paragraph(said.next_step, inner - edge, "accent"), edge)
     if said.basis:
-        lines += labelled("", [crop(line(dim(said.basis)), inner - edge)], edge)
+        lines += labelled("", [(dim(_listed(said.basis, inner - edge)),)], edge)
     if evidence:
         lines += _evidence_lines(said.evidence, inner - edge, edge)
     for finding in findings:
@@ -75,6 +75,16 @@ def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, ev
             lines += _further_lines(finding, inner - edge, edge, evidence=evidence)
     surety = dim(f" · {said.surety}") if said.surety else ""
     return boxed(line(Span("verdict", said.ink), surety), lines, width, said.ink)
+
+
+def _listed(basis: Sequence[str], width: int) -> str:
+    """In one line: those for which there is no room are counted."""
+    for shown in range(len(basis), 0, -1):
+        rest = f" and {len(basis) - shown} more" if shown < len(basis) else ""
+        said = f"looked at {', '.join(basis[:shown])}{rest}"
+        if len(said) <= width:
+            break
+    return crop_text(said, width)
 
 
 def _further_lines(finding: Finding, width: int, edge: int, *, evidence: bool) -> list[Line]:

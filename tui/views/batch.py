@@ -1,5 +1,6 @@
 """The last steps, one bar each: whose tokens filled the budget, and which phase took the time."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -78,8 +79,9 @@ class Batch(View):
         )
         titles = line(
             Span(fit_text(" step", 10), "label"),
-            Span(fit_text("tokens against the budget", tokens + 13), "label"),
-            Span(fit_text(f"time, full width {text.duration(longest_ns)}", times + 8), "label"),
+            Span(fit_text("tokens against the budget", tokens + 14), "label"),
+            Span(fit_text(f"time, full width {text.duration(longest_ns)}", times + 7), "label"),
+            Span(" events", "label"),
         )
         return [line(" ", legend[0]), titles]
 
@@ -92,12 +94,14 @@ class Batch(View):
         names = Names(window.now)
         title = line(f"step {text.count(step.step)}", dim("" if self.selected is not None else " the last one"))
         half = width * 3 // 5 if width >= 110 else width
-        lines = [*time_lines(window, step, half - 4)[:2], *_work(step, names, half - 4)]
+        times = time_lines(window, step, half - 4)[:2]
         story = story_lines(happened, names, window.now.mono_ns, len(happened))
+        room = PANEL - 2 - len(times) - (min(len(story), 2) if half == width else 0)
+        lines = [*times, *_work(step, names, half - 4, room)]
         if half == width:
-            room = PANEL - 2 - min(len(story), 2)
-            return boxed(title, _filled([*lines[:room], *story]), width)
-        beside_it = story or [(dim("nobody was preempted, evicted or finished"),)]
+            return boxed(title, _filled([*lines, *story]), width)
+        unseen = window.now.events is None
+        beside_it = story or [(dim("events are not seen" if unseen else "nobody was preempted, evicted or finished"),)]
         return beside(
             boxed(title, _filled(lines), half), boxed("events of this step", _filled(beside_it), width - half), half, ""
         )
@@ -164,8 +168,9 @@ def _marks(happened: Sequence[Event]) -> list[Piece]:
     return marks
 
 
-def _work(step: Step, names: Names, width: int) -> list[Line]:
-    """Prefill chunks first, the largest first, then the decodes, as many as the panel can show."""
+def _work(step: Step, names: Names, width: int, rows: int) -> list[Line]:
+    """Prefill chunks first, the largest first, then the decodes, as many as there is room for; the others are
+    counted."""
     if step.work_lost:
         return [(dim("who was in it was overwritten before we looked"),)]
     chunks = sorted(step.shares.prefills(), key=lambda work: -work.tokens)
@@ -174,11 +179,22 @@ def _work(step: Step, names: Names, width: int) -> list[Line]:
     parts: list[Piece] = []
     for work in chunks[:most]:
         who = Span(names(work.request), owner_ink(work.request))
-        parts.append(line(dim("prefill "), who, f" {work.tokens}", dim(f" on {work.context}")))
+        tokens, context = text.count(work.tokens), text.count(work.context)
+        parts.append(line(dim("prefill "), who, f" {tokens}", dim(f" on {context}{'' if parts else ' tokens'}")))
     for index, work in enumerate(decodes[: most - len(parts)]):
         who = Span(names(work.request), owner_ink(work.request))
-        parts.append(line(dim("" if index else f"decode {len(decodes)}: "), who, dim(f" on {work.context}")))
-    return flow(parts, width, " · ") if parts else [(dim("nothing ran in it"),)]
+        unit = "" if parts else " tokens"
+        context = f" on {text.count(work.context)}{unit}"
+        parts.append(line(dim("" if index else f"decode {len(decodes)}: "), who, dim(context)))
+    if not parts:
+        return [(dim("nothing ran in it"),)]
+
+    def drawn(shown: int) -> list[Line]:
+        others = len(chunks) + len(decodes) - shown
+        return flow([*parts[:shown], *([dim(f"and {others} more")] if others else [])], width, " · ")
+
+    fitting = bisect_right(range(1, len(parts) + 1), rows, key=lambda shown: len(drawn(shown)))
+    return drawn(max(1, fitting))[:rows]
 
 
 def _filled(lines: Sequence[Line]) -> list[Line]:

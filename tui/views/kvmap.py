@@ -15,7 +15,7 @@ from ..drawing.blocks import block_lines, cell_lines
 from ..drawing.cache import block_bar
 from ..drawing.holdings import holder_lines, pool_lines
 from ..drawing.marks import mark, missing
-from ..drawing.names import Names, name
+from ..drawing.names import Names
 from ..drawing.request import request_lines
 from ..frame import Frame
 from ..ink import NOTHING, Line, Span, beside, boxed, dim, flow, line, stacked_bar, value
@@ -75,9 +75,9 @@ class KVMap(View):
         lit = Names(snapshot).request(self.lit_request) if self.lit_request is not None else None
         self._grid_top = len(head)
         cells = grid.lines(self.top, self.selected_block, lit)
-        head[0] = line(
-            head[0], dim("  one cell "), grid.cell_text(), dim("  order "), self.order, grid.scroll_text(self.top)
-        )
+        layout = [line(dim("one cell "), grid.cell_text()), line(dim("order "), self.order)]
+        scrolled = grid.scroll_text(self.top)
+        head[0] = flow([head[0], *layout, *([scrolled] if scrolled else [])], width)[0]
         return [*head, *cells, *[NOTHING] * (rows - len(cells)), *self._panels(snapshot, cache, width)][:height]
 
     def _laid_out(self, snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> "MapGrid":
@@ -154,10 +154,11 @@ class KVMap(View):
         return self._framed(title, lines, width)
 
     def _request_panel(self, number: int, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
-        request = Names(snapshot).request(number)
+        names = Names(snapshot)
+        request = names.request(number)
         if request is None:
             return self._holders_panel(snapshot, cache, width, f"request #{number} is gone, n lights another")
-        title = line(f"request {name(request, 40)} ", dim("lit in the order of its table"))
+        title = line(f"request {names(number, 32)} ", dim("in table order"))
         return self._framed(title, request_lines(snapshot, request, width - 4, self._panel - 2), width)
 
     def action_move(self, columns: int, rows: int) -> None:
@@ -221,13 +222,14 @@ class KVMap(View):
         if not wanted:
             return ""
         cache = self.frame.window.now.kvcache if self.frame is not None else None
-        if cache is None:
+        if self.frame is None or cache is None:
             return "there is no KV cache to look in"
         if wanted.isdecimal() and int(wanted) < cache.num_blocks:
             self._select(int(wanted))
             return ""
+        names = Names(self.frame.window.now)
         for request in self._snapshot_requests():
-            if wanted in request.id or wanted == f"#{request.number}":
+            if wanted in request.id or wanted in (f"#{request.number}", names(request.number)):
                 self.show_request(request.number)
                 return ""
         return f"no block and no request is called {text.safe(wanted, 40)}"

@@ -11,7 +11,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..drawing.marks import missing
-from ..drawing.names import Names, name
+from ..drawing.names import Names
 from ..drawing.request import request_lines
 from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
 from ..frame import Frame
@@ -108,12 +108,12 @@ class Requests(View):
         lines: list[Line] = [(dim(said),)]
         if request is not None:
             lines = request_lines(snapshot, request, width - 4, PANEL - 2)
-            title = line(f"request {name(request, 60)}", dim(hint))
+            title = line(f"request {Names(snapshot)(request.number, 60)}", dim(hint))
         return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
 
     def _panel_of_ended(self, snapshot: Snapshot, then: Snapshot, request: Request, width: int) -> list[Line]:
         """A request that was selected stays as it was when it was last seen, or is not there yet in the past."""
-        title = line(f"request {name(request, 60)}")
+        title = line(f"request {Names(then)(request.number, 60)}")
         before_ns = snapshot.mono_ns - then.mono_ns
         if before_ns <= 0:
             return boxed(title, [(dim("is not there at this moment"),), *[NOTHING] * (PANEL - 3)], width)
