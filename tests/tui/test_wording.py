@@ -1,6 +1,7 @@
 """Numbers in words: truthful where something is unknown or did not happen, and never cut."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from inferdbg.tui.drawing.blocks import block_lines
 from inferdbg.tui.drawing.flow import latency_lines
 from inferdbg.tui.drawing.holdings import holder_lines
 from inferdbg.tui.drawing.names import Names
+from inferdbg.tui.drawing.overview import overview_lines
 from inferdbg.tui.drawing.pulse import now_lines
 from inferdbg.tui.drawing.queue import queue_lines, wait_text
 from inferdbg.tui.drawing.request import request_lines
@@ -140,6 +142,12 @@ def test_what_became_of_requests_says_in_which_time() -> None:
     ended = replace(first.scheduler, finished_total=(first.scheduler.finished_total or 0) + 6, aborted_total=1)
     window = Window([first, replace(first, mono_ns=later_ns, scheduler=ended)])
     assert "last 12 s: finished 6 · aborted 1" in said(queue_lines(window, 120, 0))
+
+
+@pytest.mark.parametrize("scene", [scenes.pressed, scenes.healthy])
+def test_a_wide_overview_tells_of_the_queue_once(scene: Callable[[], list[Snapshot]]) -> None:
+    window = scenes.Stored(scene()).window()
+    assert len(re.findall(r" queue +\d+ of \d+ running", said(overview_lines(window, (), 200, 50)))) == 1
 
 
 def panel(request: Request) -> str:

@@ -49,7 +49,10 @@ def overview_lines(
 def _across(window: Window, findings: Sequence[Finding], width: int, room: int) -> list[Line]:
     """On a wide screen: numbers at the left, who waits and what happened at the right."""
     left_width = width * 9 // 16
-    left = _shown(_parts(window, findings, left_width - LABEL, charts=3, waiting=0), room)
+    parts = _parts(window, findings, left_width - LABEL, charts=3, waiting=0)
+    if waiting_requests(window.now):
+        parts = [part for part in parts if part.label != "queue"]
+    left = _shown(parts, room)
     left += _steps(window, left_width - LABEL, room - len(left))
     return beside(left, _people(window, width - left_width - 3, room), left_width, "   ")
 
