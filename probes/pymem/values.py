@@ -5,15 +5,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-Why = Literal["depth", "budget", "hidden", "changing", "unreadable", "cycle"]
+Why = Literal["absent", "depth", "budget", "hidden", "changing", "unreadable", "cycle"]
 
 
 class Unread(Struct, frozen=True):
     """An object that was not read, and why.
 
-    ``depth``: below the depth asked for; ``budget``: there were more than the limits allow; ``hidden``: text of users,
-    not asked for; ``changing``: it changed each time it was read; ``unreadable``: no object stands there; ``cycle``:
-    it is one of those that hold it. ``size``: its length, where it has one and that was seen.
+    ``absent``: the attribute is not set; ``depth``: below the depth asked for; ``budget``: there were more than the
+    limits allow; ``hidden``: text of users, not asked for; ``changing``: it changed each time it was read;
+    ``unreadable``: no object stands there; ``cycle``: it is one of those that hold it. ``size``: its length, where it
+    has one and that was seen.
     """
 
     type: str
