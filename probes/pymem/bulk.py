@@ -18,18 +18,18 @@ from inferdbg.errors import InferdbgError
 
 from .memory import Unreadable
 from .objects import read_all
-from .pages import Pages, Words
+from .pages import Mask, Pages, Words, distinct
 from .reader import Reader, parse_keys
 from .typeinfo import DICT, INLINE_VALUES, MANAGED_DICT, Type
 from .values import USUAL, Limits, Unread, Value
 
 Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 Column = Literal["integer", "pointer", "value"]
 """``integer``: int64 arithmetic; ``pointer``: the address that stands there, 0 for none; ``value``: Python values."""
 
 _SMALLEST_INT, _LARGEST_INT = -5, 256
 _TRIES = 4
+_CHUNK = 8192  # rows that are read, and read again, together
 _MOST_FORMS = 64
 _MOST_ITEMS = 1 << 24
 _HEAD_WORDS = 8
@@ -54,11 +54,11 @@ class Table(NamedTuple):
 
 
 class _Witness(NamedTuple):
-    """Words that must be the same afterwards, and the rows that rest on them."""
+    """Words that must be the same afterwards: those at ``offsets`` behind the addresses of ``pages``, a row each."""
 
     rows: Rows
-    addresses: Words
-    words: Words
+    pages: Pages
+    offsets: tuple[int, ...]
 
 
 def items(reader: Reader, address: int) -> Words:
@@ -93,15 +93,15 @@ def table(
         foreign=np.zeros(len(wanted), np.bool_),
     )
     objects = {name: np.full(len(wanted), None, object) for name, what in columns.items() if what == "value"}
-    rows: Rows = np.arange(len(wanted))
-    odd = (wanted & np.uint64(7) != 0) | (wanted < 4096) | (wanted >= 1 << 47)
+    odd = ~_plausible(wanted)
     found.foreign[odd] = True
-    rows = rows[~odd]
-    for _ in range(_TRIES):
-        if not len(rows) or kind is None:
-            break
-        rows = _Reading(reader, kind, wanted, limits).fill(found, objects, rows, columns)
-    found.changing[rows] = True
+    for start in range(0, len(wanted) if kind is not None else 0, _CHUNK):
+        rows: Rows = np.arange(start, min(start + _CHUNK, len(wanted)))
+        rows = rows[~odd[rows]]
+        for _ in range(_TRIES):
+            if len(rows) and kind is not None:
+                rows = _Reading(reader, kind, wanted, limits).fill(found, objects, rows, columns)
+        found.changing[rows] = True
     found.values.update({name: column.tolist() for name, column in objects.items()})
     return found
 
@@ -120,110 +120,93 @@ class _Reading:
         self, found: Table, objects: dict[str, NDArray[np.object_]], rows: Rows, columns: Mapping[str, Column]
     ) -> Rows:
         """Fills in the rows; gives those that changed meanwhile."""
-        mine, pages = self._of_the_class(rows)
-        found.foreign[rows] = True
-        found.foreign[mine] = False
-        if not len(mine):
-            return mine
-        pointers = {name: np.zeros(len(self.addresses), np.uint64) for name in columns}
-        attributes = [name for name in columns if name not in self.kind.slots]
-        for name in columns:
-            if name in self.kind.slots:
-                at = self.addresses[mine] + np.uint64(self.kind.slots[name])
-                pointers[name][mine] = self._see(mine, at, pages)
+        size, before = self.kind.basicsize + 8, 32 if self.kind.flags & MANAGED_DICT else 0
+        pages = Pages(self.reader.memory, self.addresses[rows], size, before)
+        mine = pages.words(8) == self.kind.address
+        found.foreign[rows] = ~mine
+        if not mine.all():
+            rows = rows[mine]
+            pages = Pages(self.reader.memory, self.addresses[rows], size, before)
+        if not len(rows):
+            return rows
+        slots = {name: self.kind.slots[name] for name in columns if name in self.kind.slots}
+        pointers = {name: pages.words(offset) for name, offset in slots.items()}
+        self.witnesses.append(_Witness(np.arange(len(rows)), pages, (8, *slots.values())))
+        attributes = [name for name in columns if name not in slots]
         if attributes:
-            self._attributes(mine, pages, attributes, pointers)
-        decoded = self._values([pointers[name][mine] for name, what in columns.items() if what == "value"])
+            pointers.update((name, np.zeros(len(rows), np.uint64)) for name in attributes)
+            self._attributes(rows, pages, attributes, pointers)
+        decoded = iter(self._values([pointers[name] for name, what in columns.items() if what == "value"]))
         for name, what in columns.items():
             if what == "pointer":
-                found.pointers[name][mine] = pointers[name][mine]
+                found.pointers[name][rows] = pointers[name]
             elif what == "integer":
-                found.integers[name][mine], found.known[name][mine] = self._integers(pointers[name][mine])
+                found.integers[name][rows], found.known[name][rows] = self._integers(pointers[name])
             else:
-                objects[name][mine] = decoded.pop(0)
-        return self._changed(mine)
+                objects[name][rows] = next(decoded)
+        return rows[self._changed(len(rows))]
 
-    def _of_the_class(self, rows: Rows) -> tuple[Rows, Pages]:
-        addresses = self.addresses[rows]
-        pages = Pages(self.reader.memory, addresses, max(16, self.kind.basicsize + 8))
-        types = pages.words(addresses + np.uint64(8))
-        mine = rows[types == self.kind.address]
-        self._witness(mine, self.addresses[mine] + np.uint64(8), np.full(len(mine), self.kind.address, np.uint64))
-        return mine, pages
+    def _changed(self, count: int) -> Mask:
+        changed = np.zeros(count, np.bool_)
+        for witness in self.witnesses:
+            if witness.pages.read_again():
+                for offset in witness.offsets:
+                    changed[witness.rows[witness.pages.differ(offset)]] = True
+        return changed
 
-    def _see(self, rows: Rows, addresses: Words, pages: Pages) -> Words:
-        """Words that are checked again at the end."""
-        words = pages.words(addresses)
-        self._witness(rows, addresses, words)
-        return words
-
-    def _witness(self, rows: Rows, addresses: Words, words: Words) -> None:
-        self.witnesses.append(_Witness(rows, addresses, words))
-
-    def _changed(self, rows: Rows) -> Rows:
-        addresses = np.concatenate([witness.addresses for witness in self.witnesses])
-        before = np.concatenate([witness.words for witness in self.witnesses])
-        differ = Pages(self.reader.memory, addresses, 8).words(addresses) != before
-        if not differ.any():
-            return rows[:0]
-        return np.unique(np.concatenate([witness.rows for witness in self.witnesses])[differ])
-
-    # -- where the attributes of an instance stand: objects.py draws it
+    # -- where the attributes of an instance stand: objects.py draws it. Rows are numbered from here on.
 
     def _attributes(self, rows: Rows, pages: Pages, names: Sequence[str], pointers: dict[str, Words]) -> None:
         kind, layout, minor = self.kind, self.reader.layout, self.reader.runtime.minor
-        here = self.addresses[rows]
-        values = np.zeros(len(rows), np.uint64)
-        dicts = np.zeros(len(rows), np.uint64)
+        values = dicts = np.zeros(len(rows), np.uint64)
+        places: tuple[int, ...] = ()
         if kind.flags & MANAGED_DICT:
-            front = Pages(self.reader.memory, here - np.uint64(32), 32)
-            second = self._see(rows, here - np.uint64(24), front)
+            dicts = pages.words(-24)
+            places = (-24,)
             if layout.inline_values and kind.flags & INLINE_VALUES:
-                start = here + np.uint64(kind.basicsize)
-                valid = (pages.words(start) >> np.uint64(24) & np.uint64(255)) != 0
-                values = np.where(valid, start, 0).astype(np.uint64)
-                dicts = np.where(valid, 0, second).astype(np.uint64)
+                valid = (pages.words(kind.basicsize) >> np.uint64(24) & np.uint64(255)) != 0
+                values = np.where(valid, self.addresses[rows] + np.uint64(kind.basicsize), np.uint64(0))
             elif minor == (3, 11):
-                values = self._see(rows, here - np.uint64(32), front)
-                dicts = np.where(values != 0, 0, second).astype(np.uint64)
+                values = pages.words(-32)
+                places = (-24, -32)
             elif minor == (3, 12):
-                odd = (second & np.uint64(1)) != 0
-                values = np.where(odd, second + np.uint64(1), 0).astype(np.uint64)
-                dicts = np.where(odd, 0, second).astype(np.uint64)
-            else:
-                dicts = second
+                values = np.where(dicts & np.uint64(1), dicts + np.uint64(1), np.uint64(0))
         elif kind.dictoffset > 0:
-            dicts = self._see(rows, here + np.uint64(kind.dictoffset), pages)
+            dicts = pages.words(kind.dictoffset)
+            places = (kind.dictoffset,)
+        self.witnesses.append(_Witness(np.arange(len(rows)), pages, places))
         missing = set(names)
-        if (values != 0).any():
-            chosen = values != 0
-            missing -= self._split(rows[chosen], values[chosen], self._shared_keys(), names, pointers)
-        if (dicts != 0).any():
-            chosen = dicts != 0
-            missing -= self._dicts(rows[chosen], dicts[chosen], names, pointers)
+        split = np.flatnonzero(values)
+        if len(split):
+            missing -= self._split(split, values[split], self.reader.word(kind.cached_keys), names, pointers)
+        whole = np.flatnonzero((values == 0) & (dicts != 0))
+        if len(whole):
+            missing -= self._dicts(whole, dicts[whole], names, pointers)
         if missing:
             raise InferdbgError(f"{kind.name} has no attribute {', '.join(sorted(missing))}")
-
-    def _shared_keys(self) -> int:
-        return self.reader.word(self.kind.cached_keys)
 
     def _split(
         self, rows: Rows, values: Words, keys: int, names: Sequence[str], pointers: dict[str, Words]
     ) -> set[str]:
         """Values in an array of their own, in the order of the keys."""
-        order = self._key_names(keys)
-        count = max(order.values(), default=0) + 1
-        start = values + np.uint64(self.reader.layout.values)
-        pages = Pages(self.reader.memory, start, 8 * count)
-        for name in names:
-            if name in order:
-                pointers[name][rows] = self._see(rows, start + np.uint64(8 * order[name]), pages)
-        return set(order).intersection(names)
+        table = self.reader.keys_table(keys, 1 << 16)
+        words = self.reader.words(table.start, table.width * table.count)[table.width - 2 :: table.width]
+        start = self.reader.layout.values
+        order = {name: start + 8 * number for number, name in enumerate(self._texts(words))}
+        return self._columns(rows, values, order, names, pointers)
 
-    def _key_names(self, address: int) -> dict[str, int]:
-        keys = self.reader.keys_table(address, 1 << 16)
-        words = self.reader.words(keys.start, keys.width * keys.count)[keys.width - 2 :: keys.width]
-        return dict(zip(self._texts(words), range(len(words)), strict=True))
+    def _columns(
+        self, rows: Rows, starts: Words, order: Mapping[str, int], names: Sequence[str], pointers: dict[str, Words]
+    ) -> set[str]:
+        """Takes each name's pointer, ``order[name]`` bytes behind the row's start."""
+        found = [name for name in names if name in order]
+        offsets = [order[name] for name in found]
+        if found:
+            pages = Pages(self.reader.memory, starts, max(offsets) + 8)
+            for name, column in zip(found, pages.rows(offsets).T, strict=True):
+                pointers[name][rows] = column
+            self.witnesses.append(_Witness(rows, pages, tuple(offsets)))
+        return set(found)
 
     def _texts(self, addresses: Sequence[int]) -> list[str]:
         """Names: short strings, read at once."""
@@ -232,15 +215,14 @@ class _Reading:
 
     def _dicts(self, rows: Rows, dicts: Words, names: Sequence[str], pointers: dict[str, Words]) -> set[str]:
         """Each row has a dict: split ones as above, others by the form of their tables, which few differ in."""
-        reader, found = self.reader, set[str]()
-        pages = Pages(reader.memory, dicts, 48)
-        types = pages.words(dicts + np.uint64(8))
-        for kind in np.unique(types).tolist():
-            if not reader.type_at(kind).flags & DICT:
+        found: set[str] = set()
+        pages = Pages(self.reader.memory, dicts, 48)
+        for kind in distinct(pages.words(8)).tolist():
+            if not self.reader.type_at(kind).flags & DICT:
                 raise Unreadable(f"the attributes of a {self.kind.name} are in no dict")
-        keys = self._see(rows, dicts + np.uint64(32), pages)
-        values = self._see(rows, dicts + np.uint64(40), pages)
-        for address in np.unique(keys[values != 0])[:_MOST_FORMS].tolist():
+        keys, values = pages.words(32), pages.words(40)
+        self.witnesses.append(_Witness(rows, pages, (8, 32, 40)))
+        for address in distinct(keys[values != 0])[:_MOST_FORMS].tolist():
             chosen = (values != 0) & (keys == address)
             found |= self._split(rows[chosen], values[chosen], address, names, pointers)
         whole = values == 0
@@ -253,30 +235,17 @@ class _Reading:
                 break
             first = int(keys[0])
             form = parse_keys(first, self.reader.memory.read(first, 40), self.reader.runtime.minor, 1 << 16)
-            before, length = form.start - first, form.size
-            pages = Pages(self.reader.memory, keys, before + length)
-            header = [keys + np.uint64(offset) for offset in (8, 24, 32)[: 3 if form.start - first > 40 else 2]]
-            same = np.ones(len(rows), np.bool_)
-            for number, place in enumerate(header):
-                word = pages.words(place)
-                if number == 0:  # sizes and kind; the version beside them moves
-                    word = word & _LOW
-                if number < 2:
-                    same &= word == word[0]
-            places = np.arange(form.count, dtype=np.uint64) * np.uint64(8 * form.width) + np.uint64(
-                before + 8 * form.width - 16
-            )
-            table_of_keys = pages.words(keys[:, None] + places[None, :])
-            same &= (table_of_keys == table_of_keys[0]).all(axis=1)
-            order = dict(zip(self._texts(table_of_keys[0].tolist()), places.tolist(), strict=True))
-            for name in names:
-                if name in order:
-                    at = keys[same] + np.uint64(order[name] + 8)
-                    pointers[name][rows[same]] = self._see(rows[same], at, pages)
-            found |= set(order).intersection(names)
+            before = form.start - first
+            pages = Pages(self.reader.memory, keys, before + form.size)
+            # The first has the sizes and the kind in its lower half, the version in the other.
+            header = pages.rows((8, 24)) & np.array([0xFFFFFFFF, -1], np.int64).view(np.uint64)
+            offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
+            names_at = pages.rows(offsets)
+            same = (header == header[0]).all(axis=1) & (names_at == names_at[0]).all(axis=1)
+            texts = self._texts(names_at[0].tolist())
+            order = dict(zip(texts, (offsets + 8).tolist(), strict=True))
+            found |= self._columns(rows[same], keys[same], order, names, pointers)
             rows, keys = rows[~same], keys[~same]
-        if len(rows):  # a form each: no class does that on purpose
-            self._witness(rows, self.addresses[rows] + np.uint64(8), np.zeros(len(rows), np.uint64))
         return found
 
     # -- values
@@ -294,10 +263,9 @@ class _Reading:
         if len(rest):
             at = pointers[rest]
             pages = Pages(self.reader.memory, at, 32)
-            types = pages.words(at + np.uint64(8))
-            plain = [kind for kind in np.unique(types).tolist() if self._plain_int(kind)]
-            sizes, digits = pages.words(at + np.uint64(16)), pages.words(at + np.uint64(24))
-            value, fits = self._from_words(sizes, digits)
+            types = pages.words(8)
+            plain = [kind for kind in distinct(types).tolist() if self._plain_int(kind)]
+            value, fits = self._from_words(pages.words(16), pages.words(24))
             good = np.isin(types, plain) & fits
             numbers[rest], known[rest] = np.where(good, value, 0), good
         return numbers, known
@@ -325,26 +293,24 @@ class _Reading:
         """Python values of whole columns: what is the same object is read once."""
         if not columns:
             return []
-        distinct, inverse = np.unique(np.concatenate(columns), return_inverse=True)
-        values = np.full(len(distinct), None, object)
-        good = _plausible(distinct)
+        together = np.concatenate(columns)
+        pointers = distinct(together)
+        values = np.full(len(pointers), None, object)
+        good = _plausible(pointers)
         for number in np.flatnonzero(~good).tolist():
-            address = int(distinct[number])
+            address = int(pointers[number])
             values[number] = Unread("?", address, "unreadable" if address else "absent")
         chosen = np.flatnonzero(good)
         if len(chosen):
-            self._decode(distinct[chosen], chosen, values)
-        return np.split(values[inverse.reshape(-1)], len(columns))
+            self._decode(pointers[chosen], chosen, values)
+        return np.split(values[np.searchsorted(pointers, together)], len(columns))
 
     def _decode(self, addresses: Words, places: Rows, values: NDArray[np.object_]) -> None:
         pages = Pages(self.reader.memory, addresses, 8 * _HEAD_WORDS)
-        at = pages.at(addresses)
-        words = np.frombuffer(pages.raw, np.uint64)
-        heads = words[(at >> 3)[:, None] + np.arange(5)] if len(words) else words.reshape(0, 5)
-        kinds, which = np.unique(heads[:, 1], return_inverse=True)
+        heads = pages.rows((0, 8, 16, 24, 32))
         general: list[int] = []
-        for number, address in enumerate(kinds.tolist()):
-            mine = np.flatnonzero(which.reshape(-1) == number)
+        for address in distinct(heads[:, 1]).tolist():
+            mine = np.flatnonzero(heads[:, 1] == address)
             try:
                 kind = self.reader.type_at(address)
             except Unreadable:
@@ -359,7 +325,7 @@ class _Reading:
             elif kind.plain and kind.kind == "float":
                 values[places[mine]] = heads[mine, 2].view(np.float64)
             elif kind.plain and kind.kind == "str":
-                general += self._short_texts(mine, at, heads, pages.raw, places, values)
+                general += self._short_texts(mine, heads, pages, places, values)
             elif kind.enum or kind.kind in ("int", "bool", "float", "str", "bytes"):
                 general += mine.tolist()
             else:
@@ -377,32 +343,19 @@ class _Reading:
         return Limits(depth=0, objects=limits.objects, bytes=limits.bytes, text=limits.text)
 
     def _short_texts(
-        self,
-        mine: Rows,
-        at: NDArray[np.int64],
-        heads: Words,
-        raw: bytearray,
-        places: Rows,
-        values: NDArray[np.object_],
+        self, mine: Rows, heads: Words, pages: Pages, places: Rows, values: NDArray[np.object_]
     ) -> list[int]:
         """Compact ASCII texts that end within the head that was read; gives the rows of the others."""
-        state = heads[mine, 4] & np.uint64(0xFC)
-        lengths = heads[mine, 2]
         start = self.reader.layout.ascii_text
         longest = 8 * _HEAD_WORDS - start
         if self.limits.text is not None:
             longest = min(longest, self.limits.text)
-        easy = ((state & np.uint64(0x7C)) == 0x64) & (lengths <= longest)
-        rows, begin = mine[easy], at[mine[easy]] + start
-        texts: list[Value] = []
-        for row, first, length in zip(rows.tolist(), begin.tolist(), lengths[easy].tolist(), strict=True):
+        easy = ((heads[mine, 4] & np.uint64(0x7C)) == 0x64) & (heads[mine, 2] <= longest)
+        for row, length in zip(mine[easy].tolist(), heads[mine[easy], 2].tolist(), strict=True):
             try:
-                texts.append(raw[first : first + length].decode("ascii"))
+                values[places[row]] = pages.bytes_at(row, start, length).decode("ascii")
             except UnicodeDecodeError:
-                texts.append(Unread("str", int(row), "unreadable"))
-        filled = np.empty(len(texts), object)
-        filled[:] = texts
-        values[places[rows]] = filled
+                values[places[row]] = Unread("str", int(heads[row, 0]), "unreadable")
         return [int(row) for row in mine[~easy]]
 
 

@@ -1,6 +1,14 @@
-"""Whole pages of a target's memory, each read once, from which the words of many objects are cut out."""
+"""Whole pages of a target's memory, each read once, from which the words of many objects are cut out.
+
+    addresses   a0      a1              a2                    ─► pages, sorted
+    raw         │ page 7 │ page 8 │ page 12 │                     one behind the other, as they were read
+    place           ▲        ▲          ▲                         of each address in raw
+
+Neighbouring pages are neighbours in ``raw`` too, so what lies ``offset`` behind an address lies so behind its place.
+"""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,62 +16,99 @@ from numpy.typing import NDArray
 from .memory import Memory
 
 Words = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+_Word = TypeVar("_Word", np.uint64, np.int64)
 
-_PAGE_BITS = 12
-_WIDEST_SPAN = 1 << 22  # pages: up to here a table of all of them is faster than sorting
+_BITS = 12
+_PAGE = 1 << _BITS
+_WIDEST_SPAN = 1 << 16  # pages: up to here a table of all of them is faster than sorting
 
 
 class Pages:
-    """The pages on which ``size`` bytes from each address on lie, as they were when it was made."""
+    """``size`` bytes from each address on, and ``before`` bytes in front of it. What cannot be read is zero.
 
-    def __init__(self, memory: Memory, addresses: Words, size: int) -> None:
-        first = addresses >> np.uint64(_PAGE_BITS)
-        last = (addresses + np.uint64(size - 1)) >> np.uint64(_PAGE_BITS)
-        self._table: NDArray[np.int32] | None = None
-        self._low = 0
-        if not len(addresses):
-            self._pages = first
-        elif int(last.max()) - (low := int(first.min())) < _WIDEST_SPAN:
-            self._low = low
-            present = np.zeros(int(last.max()) - low + 1, dtype=np.bool_)
-            present[(first - np.uint64(low)).view(np.int64)] = True
-            present[(last - np.uint64(low)).view(np.int64)] = True
-            places = np.flatnonzero(present)
-            self._table = np.zeros(len(present), dtype=np.int32)
-            self._table[places] = np.arange(len(places), dtype=np.int32)
-            self._pages = places.astype(np.uint64) + np.uint64(low)
-        else:
-            self._pages = np.unique(np.concatenate((first, last)))
-        starts = np.flatnonzero(np.diff(self._pages, prepend=np.uint64(0)) != 1) if len(addresses) else first[:0]
-        if len(starts) and starts[0] != 0:
-            starts = np.concatenate(([0], starts))
-        lengths = np.diff(starts, append=len(self._pages)) << _PAGE_BITS
-        begin = self._pages[starts.astype(np.intp)] << np.uint64(_PAGE_BITS)
-        ranges = list(zip(begin.tolist(), lengths.tolist(), strict=True))
-        self.raw, missing = memory.read_many(ranges)
-        if missing:
-            self._salvage(memory, ranges, missing)
+    Offsets are multiples of 8, addresses too.
+    """
+
+    def __init__(self, memory: Memory, addresses: Words, size: int, before: int = 0) -> None:
+        self._memory = memory
+        first = ((addresses - np.uint64(before)) >> np.uint64(_BITS)).view(np.int64)
+        last = ((addresses + np.uint64(size - 1)) >> np.uint64(_BITS)).view(np.int64)
+        pages, index = _pages(first, last)
+        steps = np.flatnonzero(pages[1:] - pages[:-1] != 1) + 1
+        bounds = np.concatenate(([0], steps, [len(pages)])) if len(pages) else np.zeros(1, np.int64)
+        starts, lengths = pages[bounds[:-1]] << _BITS, (bounds[1:] - bounds[:-1]) << _BITS
+        self._ranges = list(zip(starts.tolist(), lengths.tolist(), strict=True))
+        self.raw = self._read()
         self._words: Words = np.frombuffer(self.raw, dtype=np.uint64)
+        inside = addresses.view(np.int64) - (first << _BITS)
+        self._places = ((index << _BITS) + inside) >> 3
+        self._later: Words | None = None
 
-    def _salvage(self, memory: Memory, ranges: Sequence[tuple[int, int]], missing: Sequence[int]) -> None:
-        """A run of pages of which one is gone: the others one by one. A page that is not there stays zero."""
-        offsets = np.cumsum([0] + [size for _, size in ranges]).tolist()
-        for number in missing:
-            start, size = ranges[number]
-            pages = [(start + at, 1 << _PAGE_BITS) for at in range(0, size, 1 << _PAGE_BITS)]
-            part, _ = memory.read_many(pages)
-            self.raw[offsets[number] : offsets[number] + size] = part
+    def _read(self) -> bytearray:
+        raw, missing = self._memory.read_many(self._ranges)
+        if missing:  # a run of pages of which one is gone: the others one by one
+            offsets = np.cumsum([0] + [size for _, size in self._ranges]).tolist()
+            for number in missing:
+                start, size = self._ranges[number]
+                part, _ = self._memory.read_many([(start + at, _PAGE) for at in range(0, size, _PAGE)])
+                raw[offsets[number] : offsets[number] + size] = part
+        return raw
 
-    def at(self, addresses: Words) -> NDArray[np.int64]:
-        """Where in ``raw`` an address lies."""
-        pages = addresses >> np.uint64(_PAGE_BITS)
-        if self._table is not None:
-            index = self._table[(pages - np.uint64(self._low)).view(np.int64)].astype(np.int64)
-        else:
-            index = np.searchsorted(self._pages, pages)
-        inside = (addresses & np.uint64((1 << _PAGE_BITS) - 1)).view(np.int64)
-        return (index << _PAGE_BITS) + inside
-
-    def words(self, addresses: Words) -> Words:
-        found: Words = self._words[self.at(addresses) >> 3]
+    def words(self, offset: int) -> Words:
+        """The word ``offset`` bytes behind each address."""
+        found: Words = self._words[self._places + (offset >> 3)]
         return found
+
+    def rows(self, offsets: Sequence[int] | NDArray[np.int64]) -> Words:
+        """Words at several offsets behind each address: (addresses, offsets)."""
+        found: Words = self._words[self._places[:, None] + (np.asarray(offsets, np.int64) >> 3)]
+        return found
+
+    def bytes_at(self, number: int, offset: int, size: int) -> bytearray:
+        """Bytes behind one address."""
+        start = (int(self._places[number]) << 3) + offset
+        return self.raw[start : start + size]
+
+    def read_again(self) -> bool:
+        """Reads the same pages once more; False when they are the same to the last byte."""
+        raw = self._read()
+        self._later = np.frombuffer(raw, dtype=np.uint64)
+        return raw != self.raw
+
+    def differ(self, offset: int) -> Mask:
+        """Where the word at that offset is another one since."""
+        places = self._places + (offset >> 3)
+        assert self._later is not None
+        found: Mask = self._words[places] != self._later[places]
+        return found
+
+
+def _pages(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All pages of both, sorted, and which of them each of ``first`` is."""
+    if not len(first):
+        return first, first
+    low, high = int(first.min()), int(last.max())
+    if high - low < _WIDEST_SPAN and (last - first).max() <= 1:
+        present = np.zeros(high - low + 1, dtype=np.bool_)
+        present[first - low] = True
+        present[last - low] = True
+        pages = np.flatnonzero(present)
+        table = np.empty(len(present), dtype=np.int64)
+        table[pages] = np.arange(len(pages))
+        return pages + low, table[first - low]
+    most = int((last - first).max())
+    pages = distinct(np.concatenate([np.minimum(first + step, last) for step in range(most + 1)]))
+    return pages, np.searchsorted(pages, first)
+
+
+def distinct(words: NDArray[_Word]) -> NDArray[_Word]:
+    """Each word once, in order: np.unique, whose hash table takes ten times as long."""
+    if not len(words):
+        return words
+    ordered = np.sort(words)
+    first = np.empty(len(ordered), np.bool_)
+    first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    found: NDArray[_Word] = ordered[first]
+    return found
