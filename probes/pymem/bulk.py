@@ -32,7 +32,7 @@ _TRIES = 4
 _CHUNK = 8192  # rows that are read, and read again, together
 _MOST_FORMS = 64
 _MOST_ITEMS = 1 << 24
-_HEAD_WORDS = 8
+_HEAD = 256  # of an object that is a value: a number, or a text that is not long
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -101,6 +101,7 @@ def table(
         for _ in range(_TRIES):
             if len(rows) and kind is not None:
                 rows = _Reading(reader, kind, wanted, limits).fill(found, objects, rows, columns)
+                reader.buffers.take_back()
         found.changing[rows] = True
     found.values.update({name: column.tolist() for name, column in objects.items()})
     return found
@@ -116,17 +117,20 @@ class _Reading:
         self.limits = limits
         self.witnesses: list[_Witness] = []
 
+    def _pages(self, addresses: Words, size: int, before: int = 0) -> Pages:
+        return Pages(self.reader.memory, self.reader.buffers, addresses, size, before)
+
     def fill(
         self, found: Table, objects: dict[str, NDArray[np.object_]], rows: Rows, columns: Mapping[str, Column]
     ) -> Rows:
         """Fills in the rows; gives those that changed meanwhile."""
         size, before = self.kind.basicsize + 8, 32 if self.kind.flags & MANAGED_DICT else 0
-        pages = Pages(self.reader.memory, self.addresses[rows], size, before)
+        pages = self._pages(self.addresses[rows], size, before)
         mine = pages.words(8) == self.kind.address
         found.foreign[rows] = ~mine
         if not mine.all():
             rows = rows[mine]
-            pages = Pages(self.reader.memory, self.addresses[rows], size, before)
+            pages = self._pages(self.addresses[rows], size, before)
         if not len(rows):
             return rows
         slots = {name: self.kind.slots[name] for name in columns if name in self.kind.slots}
@@ -202,7 +206,7 @@ class _Reading:
         found = [name for name in names if name in order]
         offsets = [order[name] for name in found]
         if found:
-            pages = Pages(self.reader.memory, starts, max(offsets) + 8)
+            pages = self._pages(starts, max(offsets) + 8)
             for name, column in zip(found, pages.rows(offsets).T, strict=True):
                 pointers[name][rows] = column
             self.witnesses.append(_Witness(rows, pages, tuple(offsets)))
@@ -216,7 +220,7 @@ class _Reading:
     def _dicts(self, rows: Rows, dicts: Words, names: Sequence[str], pointers: dict[str, Words]) -> set[str]:
         """Each row has a dict: split ones as above, others by the form of their tables, which few differ in."""
         found: set[str] = set()
-        pages = Pages(self.reader.memory, dicts, 48)
+        pages = self._pages(dicts, 48)
         for kind in distinct(pages.words(8)).tolist():
             if not self.reader.type_at(kind).flags & DICT:
                 raise Unreadable(f"the attributes of a {self.kind.name} are in no dict")
@@ -236,7 +240,7 @@ class _Reading:
             first = int(keys[0])
             form = parse_keys(first, self.reader.memory.read(first, 40), self.reader.runtime.minor, 1 << 16)
             before = form.start - first
-            pages = Pages(self.reader.memory, keys, before + form.size)
+            pages = self._pages(keys, before + form.size)
             # The first has the sizes and the kind in its lower half, the version in the other.
             header = pages.rows((8, 24)) & np.array([0xFFFFFFFF, -1], np.int64).view(np.uint64)
             offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
@@ -255,20 +259,30 @@ class _Reading:
         base = self.reader.small_ints
         known = np.zeros(len(pointers), np.bool_)
         numbers = np.zeros(len(pointers), np.int64)
-        if base is not None:
+        if base is None:
+            known, numbers = self._small_ints(pointers)
+        else:
             offset = pointers - np.uint64(base + 32 * _SMALLEST_INT)
             known = offset <= 32 * (_LARGEST_INT - _SMALLEST_INT)
             numbers = np.where(known, (offset >> np.uint64(5)).view(np.int64) + _SMALLEST_INT, 0)
         rest = np.flatnonzero(~known & _plausible(pointers))
         if len(rest):
             at = pointers[rest]
-            pages = Pages(self.reader.memory, at, 32)
+            pages = self._pages(at, 32)
             types = pages.words(8)
             plain = [kind for kind in distinct(types).tolist() if self._plain_int(kind)]
             value, fits = self._from_words(pages.words(16), pages.words(24))
             good = np.isin(types, plain) & fits
             numbers[rest], known[rest] = np.where(good, value, 0), good
         return numbers, known
+
+    def _small_ints(self, pointers: Words) -> tuple[Mask, NDArray[np.int64]]:
+        """3.10 keeps them wherever there was room, and a table of them."""
+        table = np.array(self.reader.small_int_table, np.uint64)
+        order = np.argsort(table)
+        at = np.minimum(np.searchsorted(table, pointers, sorter=order), len(table) - 1)
+        known: Mask = table[order[at]] == pointers
+        return known, np.where(known, order[at] + _SMALLEST_INT, 0)
 
     def _plain_int(self, address: int) -> bool:
         try:
@@ -306,7 +320,7 @@ class _Reading:
         return np.split(values[np.searchsorted(pointers, together)], len(columns))
 
     def _decode(self, addresses: Words, places: Rows, values: NDArray[np.object_]) -> None:
-        pages = Pages(self.reader.memory, addresses, 8 * _HEAD_WORDS)
+        pages = self._pages(addresses, _HEAD)
         heads = pages.rows((0, 8, 16, 24, 32))
         general: list[int] = []
         for address in distinct(heads[:, 1]).tolist():
@@ -330,9 +344,13 @@ class _Reading:
                 general += mine.tolist()
             else:
                 sizes = heads[mine, 3 if kind.kind == "set" else 2].tolist()
-                for row, size in zip(mine.tolist(), sizes, strict=True):
-                    length = size if kind.kind != "instance" and size < 1 << 40 else None
-                    values[places[row]] = Unread(kind.name, int(addresses[row]), "depth", length)
+                counted = kind.kind != "instance"
+                values[places[mine]] = _objects(
+                    [
+                        Unread(kind.name, where, "depth", size if counted and size < 1 << 40 else None)
+                        for where, size in zip(addresses[mine].tolist(), sizes, strict=True)
+                    ]
+                )
         if general:
             rest = read_all(self.reader, addresses[general].tolist(), self._leaf_limits())
             for row, value in zip(general, rest, strict=True):
@@ -347,16 +365,28 @@ class _Reading:
     ) -> list[int]:
         """Compact ASCII texts that end within the head that was read; gives the rows of the others."""
         start = self.reader.layout.ascii_text
-        longest = 8 * _HEAD_WORDS - start
+        longest = _HEAD - start
         if self.limits.text is not None:
             longest = min(longest, self.limits.text)
         easy = ((heads[mine, 4] & np.uint64(0x7C)) == 0x64) & (heads[mine, 2] <= longest)
-        for row, length in zip(mine[easy].tolist(), heads[mine[easy], 2].tolist(), strict=True):
-            try:
-                values[places[row]] = pages.bytes_at(row, start, length).decode("ascii")
-            except UnicodeDecodeError:
-                values[places[row]] = Unread("str", int(heads[row, 0]), "unreadable")
-        return [int(row) for row in mine[~easy]]
+        if not pages.whole:
+            easy[:] = False
+        short, lengths = mine[easy], heads[mine[easy], 2]
+        try:
+            found = [raw.decode("ascii") for raw in pages.texts(short, start, lengths)]
+        except UnicodeDecodeError:
+            easy[:] = False
+            found = []
+        values[places[mine[easy]]] = _objects(found)
+        rest: list[int] = mine[~easy].tolist()
+        return rest
+
+
+def _objects(found: Sequence[Value]) -> NDArray[np.object_]:
+    """An array of just these, whatever they are."""
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array
 
 
 def _plausible(pointers: Words) -> Mask:

@@ -16,14 +16,13 @@ from typing import NamedTuple
 from inferdbg.errors import InferdbgError
 
 from . import elf
-from .memory import MappedFile, Range, Unreadable
+from .memory import MOST_BYTES, MappedFile, Range, Unreadable
 
 _ET_CORE = 4
 _NT_FILE = 0x46494C45
 _NT_PRPSINFO = 3
 _MOST_SEGMENTS = 1_000_000
 _MOST_NOTES = 64 << 20
-_MOST_BYTES = 1 << 30
 
 
 class Segment(NamedTuple):
@@ -98,7 +97,7 @@ class Core:
                     self._segments.append(Segment(header.vaddr, there, header.offset))
 
     def read(self, address: int, size: int) -> bytes:
-        if size < 0 or size > _MOST_BYTES:
+        if size < 0 or size > MOST_BYTES:
             raise Unreadable(f"{size} bytes at {address:#x} are more than is read in one go")
         parts = []
         at, left = address, size
@@ -129,17 +128,20 @@ class Core:
                 return found
         raise Unreadable(f"{size} bytes at {address:#x} are not in {self.name}")
 
-    def read_many(self, ranges: Sequence[Range]) -> tuple[bytearray, list[int]]:
-        if sum(size for _, size in ranges) > _MOST_BYTES:
-            raise Unreadable(f"{len(ranges)} ranges are more than is read of {self.name} in one go")
-        parts, missing = [], []
+    def read_many(self, ranges: Sequence[Range], into: bytearray | None = None) -> tuple[bytearray, list[int]]:
+        total = sum(size for _, size in ranges)
+        if total > MOST_BYTES:
+            raise Unreadable(f"{total} bytes in one go are more than is read of {self.name}")
+        buffer = bytearray(total) if into is None else into
+        done, missing = 0, []
         for number, (address, size) in enumerate(ranges):
             try:
-                parts.append(self.read(address, size))
+                buffer[done : done + size] = self.read(address, size)
             except Unreadable:
-                parts.append(bytes(size))
+                buffer[done : done + size] = bytes(size)
                 missing.append(number)
-        return bytearray(b"".join(parts)), missing
+            done += size
+        return buffer, missing
 
     def files(self) -> list[MappedFile]:
         return [MappedFile(backing.start, backing.path) for backing in self._backings if backing.offset == 0]

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     ``inline_values``: instances may keep their values behind their slots. ``cframe``: the way from thread to frame
     leads over a _PyCFrame, and where in it. ``instruction``: address of the present instruction, or (3.10) its number.
     ``ascii_text``, ``other_text``: where the text of a compact str begins. ``values``: first pointer of a values array.
-    ``tagged``: frames hold tagged pointers.
+    ``tagged``: frames hold tagged pointers. ``small_ints``: the interpreter's table of the ints from -5 to 256.
     """
 
     interpreters: int
@@ -53,6 +53,7 @@ class Layout(NamedTuple):
     values: int
     inline_values: bool
     tagged: bool
+    small_ints: int | None = None
 
     @property
     def next_thread(self) -> int:
@@ -87,6 +88,7 @@ LAYOUTS = {
         values=0,
         inline_values=False,
         tagged=False,
+        small_ints=3512,
     ),
     (3, 11): Layout(
         interpreters=40,

@@ -18,8 +18,9 @@ Read = Callable[[int, int], bytes]
 """read(address, size): exactly so many bytes, or Unreadable."""
 
 _MOST_VECTORS = 1024  # IOV_MAX: remote pieces of one process_vm_readv
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 _MAPS_BYTES = 64 << 20
+_LARGEST_KEPT = 4 << 20
 _ADDRESSES = 1 << 48  # nothing in user space lies above
 
 
@@ -48,9 +49,10 @@ class Memory(Protocol):
     def read(self, address: int, size: int) -> bytes:
         """Exactly ``size`` bytes; Unreadable where not all of them are there."""
 
-    def read_many(self, ranges: Sequence[Range]) -> tuple[bytearray, list[int]]:
+    def read_many(self, ranges: Sequence[Range], into: bytearray | None = None) -> tuple[bytearray, list[int]]:
         """All ranges, one behind the other, in the order given; and the numbers of those that could not be read,
-        whose bytes are zero. They are read in that order, so that a range named twice tells whether it changed."""
+        whose bytes are zero. They are read in that order, so that a range named twice tells whether it changed.
+        ``into``: where they are to stand, with room enough; filling fresh memory costs more than reading."""
 
     def files(self) -> list[MappedFile]:
         """Mapped files whose beginning is mapped too, in order of addresses."""
@@ -66,6 +68,28 @@ class Memory(Protocol):
 
     def close(self) -> None:
         """Gives back what is held open."""
+
+
+class Buffers:
+    """Memory for one reading after another: fresh memory costs more to fill than another process to read."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[bytearray]] = {}
+        self._taken: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        room = 1 << max(12, (size - 1).bit_length())
+        free = self._free.get(room)
+        buffer = free.pop() if free else bytearray(room)
+        self._taken.append(buffer)
+        return buffer
+
+    def take_back(self) -> None:
+        """All that was taken: what was read into it is not looked at any more."""
+        for buffer in self._taken:
+            if len(buffer) <= _LARGEST_KEPT:
+                self._free.setdefault(len(buffer), []).append(buffer)
+        self._taken.clear()
 
 
 class Process:
@@ -109,17 +133,17 @@ class Process:
             raise Unreadable(f"{size} bytes at {address:#x} of {self.name} cannot be read")
         return data
 
-    def read_many(self, ranges: Sequence[Range]) -> tuple[bytearray, list[int]]:
+    def read_many(self, ranges: Sequence[Range], into: bytearray | None = None) -> tuple[bytearray, list[int]]:
         sizes = [size for _, size in ranges]
         total = sum(sizes)
-        if total > _MOST_BYTES:
+        if total > MOST_BYTES:
             raise Unreadable(f"{total} bytes in one go are more than {self.name} is asked for")
-        buffer = bytearray(total)
+        buffer = bytearray(total) if into is None else into
         missing: list[int] = []
         if not total:
             return buffer, missing
         if self._vectors is None:
-            return buffer, self._read_each(ranges, buffer, missing)
+            return buffer, self._read_each(ranges, buffer)
         local = (ctypes.c_char * total).from_buffer(buffer)
         start = ctypes.addressof(local)
         flat = array("Q", [word % (1 << 64) for pair in ranges for word in pair])
@@ -138,7 +162,7 @@ class Process:
                     raise Gone(f"{self.name} has ended")
                 self._vectors = None  # a sandbox that forbids the call: /proc/PID/mem gives the same bytes
                 del local
-                return buffer, self._read_each(ranges, buffer, [])
+                return buffer, self._read_each(ranges, buffer)
             got = max(got, 0)
             while sizes[first] <= got:
                 got -= sizes[first]
@@ -151,12 +175,13 @@ class Process:
         del local
         return buffer, missing
 
-    def _read_each(self, ranges: Sequence[Range], buffer: bytearray, missing: list[int]) -> list[int]:
-        done = 0
+    def _read_each(self, ranges: Sequence[Range], buffer: bytearray) -> list[int]:
+        done, missing = 0, []
         for number, (address, size) in enumerate(ranges):
             try:
                 buffer[done : done + size] = self.read(address, size)
             except Unreadable:
+                buffer[done : done + size] = bytes(size)
                 missing.append(number)
             done += size
         return missing

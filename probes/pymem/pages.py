@@ -7,13 +7,13 @@
 Neighbouring pages are neighbours in ``raw`` too, so what lies ``offset`` behind an address lies so behind its place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .memory import Memory
+from .memory import Buffers, Memory
 
 Words = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
@@ -30,8 +30,9 @@ class Pages:
     Offsets are multiples of 8, addresses too.
     """
 
-    def __init__(self, memory: Memory, addresses: Words, size: int, before: int = 0) -> None:
+    def __init__(self, memory: Memory, buffers: Buffers, addresses: Words, size: int, before: int = 0) -> None:
         self._memory = memory
+        self._buffers = buffers
         first = ((addresses - np.uint64(before)) >> np.uint64(_BITS)).view(np.int64)
         last = ((addresses + np.uint64(size - 1)) >> np.uint64(_BITS)).view(np.int64)
         pages, index = _pages(first, last)
@@ -39,15 +40,19 @@ class Pages:
         bounds = np.concatenate(([0], steps, [len(pages)])) if len(pages) else np.zeros(1, np.int64)
         starts, lengths = pages[bounds[:-1]] << _BITS, (bounds[1:] - bounds[:-1]) << _BITS
         self._ranges = list(zip(starts.tolist(), lengths.tolist(), strict=True))
+        self.whole = True
+        """False when some page could not be read."""
+        self._size = int(lengths.sum())
         self.raw = self._read()
-        self._words: Words = np.frombuffer(self.raw, dtype=np.uint64)
+        self._words: Words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
         inside = addresses.view(np.int64) - (first << _BITS)
         self._places = ((index << _BITS) + inside) >> 3
         self._later: Words | None = None
 
     def _read(self) -> bytearray:
-        raw, missing = self._memory.read_many(self._ranges)
+        raw, missing = self._memory.read_many(self._ranges, self._buffers.take(self._size))
         if missing:  # a run of pages of which one is gone: the others one by one
+            self.whole = False
             offsets = np.cumsum([0] + [size for _, size in self._ranges]).tolist()
             for number in missing:
                 start, size = self._ranges[number]
@@ -65,16 +70,18 @@ class Pages:
         found: Words = self._words[self._places[:, None] + (np.asarray(offsets, np.int64) >> 3)]
         return found
 
-    def bytes_at(self, number: int, offset: int, size: int) -> bytearray:
-        """Bytes behind one address."""
-        start = (int(self._places[number]) << 3) + offset
-        return self.raw[start : start + size]
+    def texts(self, numbers: NDArray[np.intp], offset: int, sizes: Words) -> Iterator[bytearray]:
+        """So many bytes behind some of the addresses."""
+        starts = (self._places[numbers] << 3) + offset
+        ends = starts + sizes.view(np.int64)
+        raw = self.raw
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield raw[start:end]
 
     def read_again(self) -> bool:
         """Reads the same pages once more; False when they are the same to the last byte."""
-        raw = self._read()
-        self._later = np.frombuffer(raw, dtype=np.uint64)
-        return raw != self.raw
+        self._later = np.frombuffer(self._read(), np.uint64, self._size >> 3)
+        return bool((self._later != self._words).any())
 
     def differ(self, offset: int) -> Mask:
         """Where the word at that offset is another one since."""

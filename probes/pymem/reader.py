@@ -8,7 +8,7 @@ from inferdbg.errors import InferdbgError
 
 from .core import Core
 from .layouts import Runtime, find_runtime
-from .memory import Memory, Process, Unreadable, in_user_space
+from .memory import Buffers, Memory, Process, Unreadable, in_user_space
 from .typeinfo import (
     _ENUMS,
     _HEAD,
@@ -28,6 +28,7 @@ from .typeinfo import (
 _MOST_ENTRIES = 1 << 24
 _LARGEST_TYPE_DICT = 1 << 16
 _MOST_INTERPRETERS = 256
+_SMALL_INTS = 262  # from -5 to 256
 
 
 class Reader:
@@ -41,10 +42,13 @@ class Reader:
         self.runtime = runtime
         self.layout = runtime.layout
         self.types: dict[int, Type] = {}
+        self.buffers = Buffers()
         self.codes: dict[int, tuple[bytes, str, str, bytes]] = {}
         """Of code objects, by address: what they looked like, their name, file and table of lines."""
         self.small_ints: int | None = None
         """Address of the int 0, where those from -5 to 256 stand 32 bytes apart (3.11 on)."""
+        self.small_int_table: tuple[int, ...] = ()
+        """Addresses of those ints where they stand anywhere (3.10)."""
 
     def close(self) -> None:
         self.memory.close()
@@ -373,8 +377,20 @@ def verify(reader: Reader) -> None:
 
 
 def _find_small_ints(reader: Reader, version_info: int) -> None:
-    """From 3.11 they are static, one behind the other: two of them tell where all are."""
-    major, minor = reader.words(version_info + reader.layout.tuple_items, 2)
+    """From 3.11 they are static, one behind the other: two of them tell where all are. 3.10 has a table of them."""
+    from .objects import read_all
+
     version = reader.runtime.version
-    if reader.runtime.minor >= (3, 11) and minor - major == 32 * (version[1] - version[0]):
-        reader.small_ints = major - 32 * version[0]
+    try:
+        if reader.layout.small_ints is not None:
+            table = reader.words(reader.interpreters()[-1] + reader.layout.small_ints, _SMALL_INTS)
+        else:
+            major, minor = reader.words(version_info + reader.layout.tuple_items, 2)
+            if minor - major == 32 * (version[1] - version[0]):
+                reader.small_ints = major - 32 * version[0]
+            table = tuple((reader.small_ints or 0) + 32 * number for number in range(-5, _SMALL_INTS - 5))
+        if read_all(reader, table) != list(range(-5, _SMALL_INTS - 5)):
+            raise Unreadable("they are no such ints")
+        reader.small_int_table = table
+    except Unreadable as error:
+        raise InferdbgError(f"the small ints of {reader.memory.name} are not where they should be: {error}") from error

@@ -8,7 +8,7 @@ from msgspec import Struct
 Why = Literal["absent", "depth", "budget", "hidden", "changing", "unreadable", "cycle"]
 
 
-class Unread(Struct, frozen=True):
+class Unread(Struct, frozen=True, gc=False):
     """An object that was not read, and why.
 
     ``absent``: the attribute is not set; ``depth``: below the depth asked for; ``budget``: there were more than the
