@@ -21,7 +21,7 @@ from .objects import read_all
 from .pages import Mask, Pages, Words, distinct
 from .reader import Reader, parse_keys
 from .typeinfo import DICT, INLINE_VALUES, MANAGED_DICT, Type
-from .values import USUAL, Limits, Unread, Value
+from .values import USUAL, Limits, Member, Unread, Value
 
 Rows = NDArray[np.intp]
 Column = Literal["integer", "pointer", "value"]
@@ -32,7 +32,7 @@ _TRIES = 4
 _CHUNK = 8192  # rows that are read, and read again, together
 _MOST_FORMS = 64
 _MOST_ITEMS = 1 << 24
-_HEAD = 256  # of an object that is a value: a number, or a text that is not long
+_HEAD = 128  # of an object that is a value: a number, or a text that is not long
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -129,8 +129,7 @@ class _Reading:
         mine = pages.words(8) == self.kind.address
         found.foreign[rows] = ~mine
         if not mine.all():
-            rows = rows[mine]
-            pages = self._pages(self.addresses[rows], size, before)
+            rows, pages = rows[mine], pages.only(mine)
         if not len(rows):
             return rows
         slots = {name: self.kind.slots[name] for name in columns if name in self.kind.slots}
@@ -194,28 +193,36 @@ class _Reading:
     ) -> set[str]:
         """Values in an array of their own, in the order of the keys."""
         table = self.reader.keys_table(keys, 1 << 16)
-        words = self.reader.words(table.start, table.width * table.count)[table.width - 2 :: table.width]
+        words = np.array(self.reader.words(table.start, table.width * table.count), np.uint64)
         start = self.reader.layout.values
-        order = {name: start + 8 * number for number, name in enumerate(self._texts(words))}
-        return self._columns(rows, values, order, names, pointers)
+        order = {
+            name: start + 8 * number for number, name in enumerate(self._texts(words[table.width - 2 :: table.width]))
+        }
+        found = [order[name] for name in names if name in order]
+        if not found:
+            return set()
+        return self._columns(rows, self._pages(values, max(found) + 8), order, names, pointers)
 
     def _columns(
-        self, rows: Rows, starts: Words, order: Mapping[str, int], names: Sequence[str], pointers: dict[str, Words]
+        self, rows: Rows, pages: Pages, order: Mapping[str, int], names: Sequence[str], pointers: dict[str, Words]
     ) -> set[str]:
         """Takes each name's pointer, ``order[name]`` bytes behind the row's start."""
         found = [name for name in names if name in order]
-        offsets = [order[name] for name in found]
-        if found:
-            pages = self._pages(starts, max(offsets) + 8)
-            for name, column in zip(found, pages.rows(offsets).T, strict=True):
-                pointers[name][rows] = column
-            self.witnesses.append(_Witness(rows, pages, tuple(offsets)))
+        offsets = tuple(order[name] for name in found)
+        for name, column in zip(found, pages.rows(offsets).T, strict=True):
+            pointers[name][rows] = column
+        self.witnesses.append(_Witness(rows, pages, offsets))
         return set(found)
 
-    def _texts(self, addresses: Sequence[int]) -> list[str]:
-        """Names: short strings, read at once."""
-        found = read_all(self.reader, addresses, Limits(depth=0, text=512))
-        return [name if isinstance(name, str) else "" for name in found]
+    def _texts(self, addresses: Words) -> list[str]:
+        """Names: short strings, the same at each reading while they stand at the same addresses."""
+        known = self.reader.names.get(key := addresses.tobytes())
+        if known is None:
+            found = np.full(len(addresses), "", object)
+            chosen = np.flatnonzero(_plausible(addresses))
+            self._decode(addresses[chosen], chosen, found)
+            known = self.reader.names[key] = [name if isinstance(name, str) else "" for name in found.tolist()]
+        return known
 
     def _dicts(self, rows: Rows, dicts: Words, names: Sequence[str], pointers: dict[str, Words]) -> set[str]:
         """Each row has a dict: split ones as above, others by the form of their tables, which few differ in."""
@@ -246,9 +253,8 @@ class _Reading:
             offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
             names_at = pages.rows(offsets)
             same = (header == header[0]).all(axis=1) & (names_at == names_at[0]).all(axis=1)
-            texts = self._texts(names_at[0].tolist())
-            order = dict(zip(texts, (offsets + 8).tolist(), strict=True))
-            found |= self._columns(rows[same], keys[same], order, names, pointers)
+            order = dict(zip(self._texts(names_at[0]), (offsets + 8).tolist(), strict=True))
+            found |= self._columns(rows[same], pages.only(same), order, names, pointers)
             rows, keys = rows[~same], keys[~same]
         return found
 
@@ -340,7 +346,10 @@ class _Reading:
                 values[places[mine]] = heads[mine, 2].view(np.float64)
             elif kind.plain and kind.kind == "str":
                 general += self._short_texts(mine, heads, pages, places, values)
-            elif kind.enum or kind.kind in ("int", "bool", "float", "str", "bytes"):
+            elif kind.enum:
+                for row in mine.tolist():
+                    values[places[row]] = self._member(kind, int(addresses[row]))
+            elif kind.kind in ("int", "bool", "float", "str", "bytes"):
                 general += mine.tolist()
             else:
                 sizes = heads[mine, 3 if kind.kind == "set" else 2].tolist()
@@ -355,6 +364,16 @@ class _Reading:
             rest = read_all(self.reader, addresses[general].tolist(), self._leaf_limits())
             for row, value in zip(general, rest, strict=True):
                 values[places[row]] = value
+
+    def _member(self, kind: Type, address: int) -> Value:
+        """Members of an Enum live as long as their class."""
+        known = self.reader.members.get(address)
+        if known is None or known.type != kind.name:
+            (found,) = read_all(self.reader, [address], self._leaf_limits())
+            if not isinstance(found, Member):
+                return found
+            known = self.reader.members[address] = found
+        return known
 
     def _leaf_limits(self) -> Limits:
         limits = self.limits

@@ -7,6 +7,7 @@
 Neighbouring pages are neighbours in ``raw`` too, so what lies ``offset`` behind an address lies so behind its place.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -47,7 +48,9 @@ class Pages:
         self._words: Words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
         inside = addresses.view(np.int64) - (first << _BITS)
         self._places = ((index << _BITS) + inside) >> 3
+        self._all = self
         self._later: Words | None = None
+        self._moved = False
 
     def _read(self) -> bytearray:
         raw, missing = self._memory.read_many(self._ranges, self._buffers.take(self._size))
@@ -78,16 +81,28 @@ class Pages:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             yield raw[start:end]
 
+    def only(self, rows: Mask) -> "Pages":
+        """The same pages for some of the addresses."""
+        part = copy.copy(self)
+        part._places = self._places[rows]
+        part._all = self._all
+        return part
+
     def read_again(self) -> bool:
-        """Reads the same pages once more; False when they are the same to the last byte."""
-        self._later = np.frombuffer(self._read(), np.uint64, self._size >> 3)
-        return bool((self._later != self._words).any())
+        """Reads the same pages once more, if that was not done; False when they are the same to the last byte."""
+        whole = self._all
+        if whole._later is None:
+            whole._later = np.frombuffer(self._read(), np.uint64, self._size >> 3)
+            whole._moved = bool((whole._later != self._words).any())
+        return whole._moved
 
     def differ(self, offset: int) -> Mask:
-        """Where the word at that offset is another one since."""
+        """Where the word at that offset is another one since ``read_again``."""
+        later = self._all._later
+        if later is None:
+            return np.zeros(len(self._places), np.bool_)
         places = self._places + (offset >> 3)
-        assert self._later is not None
-        found: Mask = self._words[places] != self._later[places]
+        found: Mask = self._words[places] != later[places]
         return found
 
 
