@@ -8,6 +8,7 @@ instance) is read before them and again after them; what changed meanwhile is re
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from .memory import Unreadable
 from .nodes import Node, NodeReader
@@ -17,6 +18,8 @@ from .values import USUAL, Limits, Member, Obj, Plain, Unread, Value
 
 _TRIES = 5
 _DEEPEST = 64
+_MOST_ITEMS = 1 << 20
+_MOST_BYTES = 1 << 28
 
 
 def read(reader: Reader, address: int, limits: Limits = USUAL) -> Value:
@@ -32,6 +35,35 @@ def read_all(reader: Reader, addresses: Sequence[int], limits: Limits = USUAL) -
     walk = _Walk(reader, limits)
     walk.explore(addresses)
     return [walk.value(address, min(limits.depth, _DEEPEST), ()) for address in addresses]
+
+
+class Contents(NamedTuple):
+    """What one object holds, by address. ``attributes``: of an instance; ``items``: of a list and the like; ``keys``:
+    those of a dict, read, in the order of ``items``."""
+
+    type: Type
+    attributes: dict[str, int]
+    items: list[int] | None
+    keys: list[Value] | None
+
+
+def contents(reader: Reader, address: int) -> Contents:
+    """Opens one object without what is below it. Unreadable when no object is there, or it keeps changing."""
+    limits = Limits(depth=1, objects=_MOST_ITEMS, bytes=_MOST_BYTES)
+    for _ in range(_TRIES):
+        walk = _Walk(reader, limits)
+        node = walk.nodes[address] = walk.source.read({address: 0})[address]
+        if node.type is None or node.why not in (None, "depth"):
+            continue
+        items, keys = node.items, None
+        if node.pairs is not None:
+            items = [value for _, value in node.pairs]
+            names = [key for key, _ in node.pairs]
+            walk.explore(names)
+            keys = [walk.value(key, 1, ()) for key in names]
+        if not walk.changed([address]):
+            return Contents(node.type, dict(node.attributes), items, keys)
+    raise Unreadable(f"the object at {address:#x} of {reader.memory.name} is {node.why or 'changing'}")
 
 
 class _Walk:
@@ -51,7 +83,7 @@ class _Walk:
     def explore(self, roots: Sequence[int]) -> None:
         fresh = self._descend(dict.fromkeys(roots, 0))
         for attempt in range(_TRIES):
-            changed = self._changed(fresh)
+            changed = self.changed(fresh)
             if not changed:
                 return
             if attempt == _TRIES - 1:
@@ -83,7 +115,7 @@ class _Walk:
             wanted = following
         return fresh
 
-    def _changed(self, addresses: Iterable[int]) -> dict[int, frozenset[int] | None]:
+    def changed(self, addresses: Iterable[int]) -> dict[int, frozenset[int] | None]:
         """Which of them are not as they were read: None, or those of their pointers that differ."""
         checks: list[tuple[int, bool, int, bytes]] = []
         changed: dict[int, frozenset[int] | None] = {}
