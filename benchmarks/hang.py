@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-COMMAND = [sys.executable, "-m", "inferdbg.cli.main"]
+COMMAND = [sys.executable, "-m", "inferdbg"]
 GIVE_UP_S = 30.0
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 RUNS = 15
 HELP_LIMIT_MS = 120.0
 ATTACH_LIMIT_MS = 300.0
-INFERDBG = (sys.executable, "-m", "inferdbg.cli.main")
+INFERDBG = (sys.executable, "-m", "inferdbg")
 _LOADED = (
     "import sys; from inferdbg.cli.main import main; main({argv!r}); print('\\n'.join(sys.modules), file=sys.stderr)"
 )

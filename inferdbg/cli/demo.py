@@ -75,7 +75,7 @@ class Demo:
     def _start(self, *argv: str) -> "subprocess.Popen[bytes]":
         assert self._log is not None
         child = subprocess.Popen(
-            [sys.executable, "-m", "inferdbg.cli.main", *argv],
+            [sys.executable, "-m", "inferdbg", *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if argv[0] == "serve" else subprocess.DEVNULL,
             stderr=self._log,

@@ -124,7 +124,3 @@ def _report(error: Exception, out: Output, *, debug: bool) -> int:
         f"{type(error).__name__}: {error} (this is a bug in inferdbg)", "to see where: INFERDBG_DEBUG=1 and again"
     )
     return Exit.BUG
-
-
-if __name__ == "__main__":
-    sys.exit(main())

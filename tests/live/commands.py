@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-INFERDBG = (sys.executable, "-m", "inferdbg.cli.main")
+INFERDBG = (sys.executable, "-m", "inferdbg")
 DEADLINE_S = 60.0
 
 
