@@ -16,6 +16,8 @@ from .frame import Frame, Mode
 
 THINK_EVERY_NS = SECOND
 """While time runs, findings may be this old: rules look at every block, which would cost more than the screen."""
+_WAIT_FOR_BLOCKS_NS = THINK_EVERY_NS // 2
+"""So much longer a look that took all blocks along is waited for: some rules judge only such a one."""
 Diagnose = Callable[[Window], Sequence[Finding]]
 
 
@@ -127,13 +129,18 @@ class Feed:
         window = self._source.window(self._at_ns)
         if self._seen is None or window.now is not self._seen.now:
             self._seen = window
-        moving = self._playing and self._diagnosed is not None
-        since_ns = self._seen.now.mono_ns - self._diagnosed.mono_ns if self._diagnosed is not None else 0
-        if self._diagnosed is not self._seen.now and not (moving and 0 <= since_ns < THINK_EVERY_NS):
+        if self._diagnosed is not self._seen.now and not (self._playing and self._thought_lately(self._seen.now)):
             found = self._diagnose(self._seen)
             self._findings = tuple(finding for finding in found if not self._next_look_tells(finding))
             self._diagnosed = self._seen.now if len(self._findings) == len(found) else None
         return self._seen
+
+    def _thought_lately(self, now: Snapshot) -> bool:
+        if self._diagnosed is None:
+            return False
+        whole = now.kvcache is None or not now.kvcache.columns_are_old
+        wait_ns = THINK_EVERY_NS * 9 // 10 + (0 if whole else _WAIT_FOR_BLOCKS_NS)  # looks come a little early, too
+        return 0 <= now.mono_ns - self._diagnosed.mono_ns < wait_ns
 
     def _next_look_tells(self, finding: Finding) -> bool:
         """What may be so by the one look there is of a target that can be looked at again is not said yet."""

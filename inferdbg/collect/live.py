@@ -16,6 +16,10 @@ from inferdbg.record.writer import RecordingWriter
 
 from .collector import Collector
 
+_KEPT_TOGETHER = 8
+"""Snapshots that go into the history at once: while the caches of the processor hold what that takes, each costs half
+of what it costs alone."""
+
 
 class LiveSource:
     """``advance`` asks the probes and may run on another thread than ``window``.
@@ -35,7 +39,7 @@ class LiveSource:
         self._history = History() if remember else None
         self._replay = None if self._history is None else Past(self._history)
         self._recent = _Recent()
-        self._unkept: Snapshot | None = None
+        self._unkept: list[Snapshot] = []
         self._lock = threading.Lock()  # the history is written by one thread and scrubbed by another
 
     @property
@@ -50,7 +54,9 @@ class LiveSource:
         with self._lock:
             self._recent.append(snapshot)
             if self._history is not None:
-                self._keep(self._history, snapshot, first=now is None)
+                self._unkept.append(snapshot)
+                if len(self._unkept) == _KEPT_TOGETHER:
+                    self._keep(self._history)
         if self.recording is not None:
             try:
                 self.recording.write(snapshot)
@@ -59,28 +65,25 @@ class LiveSource:
                 raise
         return True
 
-    def _keep(self, history: History, snapshot: Snapshot, *, first: bool) -> None:
-        """The first one is kept when the second comes: loading what that takes would delay the first picture."""
-        if first:
-            self._unkept = snapshot
-            return
-        if self._unkept is not None:
-            history.append(self._unkept)
-            self._unkept = None
-        history.append(snapshot)
+    def _keep(self, history: History) -> None:
+        for snapshot in self._unkept:
+            history.append(snapshot)
+        self._unkept.clear()
 
     def span(self) -> tuple[int, int]:
         with self._lock:
-            if self._replay is not None and self._unkept is None:
-                return self._replay.span()
             now_ns = self._recent.window().now.mono_ns
-            return now_ns, now_ns
+            if self._history is None or self._replay is None:
+                return now_ns, now_ns
+            first_ns = self._history.first_ns
+            return self._unkept[0].mono_ns if first_ns is None else first_ns, now_ns
 
     def window(self, at_ns: int | None = None) -> Window:
         with self._lock:
             last = self._recent.window()
-            if at_ns is None or at_ns >= last.now.mono_ns or self._replay is None or self._unkept is not None:
+            if at_ns is None or at_ns >= last.now.mono_ns or self._history is None or self._replay is None:
                 return last
+            self._keep(self._history)
             return self._replay.window(at_ns)
 
     def close(self) -> None:
@@ -103,6 +106,7 @@ class _Recent:
 
     def __init__(self) -> None:
         self.now: Snapshot | None = None
+        self._window: Window | None = None
         self._past: deque[_Kept] = deque()
         self._work = self._events = 0  # until now
         self._without_work = self._without_events = 0  # so many of the oldest
@@ -110,7 +114,7 @@ class _Recent:
     def append(self, snapshot: Snapshot) -> None:
         if self.now is not None:
             self._past.append(_Kept(lightened(self.now), self._work, self._events))
-        self.now = snapshot
+        self.now, self._window = snapshot, None
         self._work += work_share(snapshot)
         self._events += event_count(snapshot)
         while self._past and (
@@ -123,7 +127,9 @@ class _Recent:
 
     def window(self) -> Window:
         assert self.now is not None
-        return Window([*(kept.snapshot for kept in self._past), self.now])
+        if self._window is None:
+            self._window = Window([*(kept.snapshot for kept in self._past), self.now])
+        return self._window
 
     def _trim(self) -> None:
         """Takes work and events from those that are now beyond the budget; they stay beyond it."""

@@ -39,6 +39,11 @@ class History:
         return self._end - self._forgotten
 
     @property
+    def first_ns(self) -> int | None:
+        """mono_ns of the first Snapshot; None while there is none."""
+        return self._pages[0].first_ns if self._pages else self._writer.first_ns
+
+    @property
     def pages(self) -> Sequence[Page]:
         """The last one may still grow."""
         growing = self._writer.open_page(self._end)

@@ -95,6 +95,11 @@ class PageWriter:
         self._group_ns = 0
         self._group_limit = self._group_bytes = self._group_written = 0
 
+    @property
+    def first_ns(self) -> int | None:
+        """mono_ns of the first Snapshot that is not yet in a page."""
+        return self._first.mono_ns if self._light and self._first is not None else None
+
     def add(self, snapshot: Snapshot) -> bool:
         """Takes a Snapshot in; true when the page is full and ``close_page`` is due."""
         opening = not self._light

@@ -9,14 +9,14 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND
 from inferdbg.tui.drawing.happenings import story_lines
-from inferdbg.tui.drawing.names import Names
+from inferdbg.tui.drawing.names import names_of
 from inferdbg.tui.ink import plain
 
 NOW = 100 * SECOND
 
 
 def told(*events: Event, most: int = 9) -> list[str]:
-    names = Names(Snapshot(1, NOW, NOW, Target("process", "x", 1)))
+    names = names_of(Snapshot(1, NOW, NOW, Target("process", "x", 1)))
     return [" ".join(plain(found).split()) for found in story_lines(events, names, NOW, most)]
 
 

@@ -18,7 +18,7 @@ from inferdbg.tui.drawing.batch import batch_lines, step_pieces, time_lines
 from inferdbg.tui.drawing.blocks import block_lines
 from inferdbg.tui.drawing.flow import latency_lines
 from inferdbg.tui.drawing.holdings import holder_lines
-from inferdbg.tui.drawing.names import Names
+from inferdbg.tui.drawing.names import names_of
 from inferdbg.tui.drawing.overview import overview_lines
 from inferdbg.tui.drawing.pulse import now_lines
 from inferdbg.tui.drawing.queue import queue_lines, wait_text
@@ -110,7 +110,7 @@ def test_no_number_is_cut_however_large(width: int, factor: int) -> None:
     now = moment(large, steps=(ran,))
     cache = KVCache(ORIGIN, 20 * factor, 16)
     drawn = [
-        row(large, fitting(width - 1), now, Names(now), selected=False),
+        row(large, fitting(width - 1), now, names_of(now), selected=False),
         line(*step_pieces(ran, width, ran.total_ns)),
         *holder_lines(now, cache, width, 5),
         *batch_lines(Window([now]), width),
@@ -119,7 +119,7 @@ def test_no_number_is_cut_however_large(width: int, factor: int) -> None:
 
 
 def test_what_a_request_waits_for() -> None:
-    names = Names(moment())
+    names = names_of(moment())
     waits = {
         Wait("blocks", 37, 12): "needs 37 blocks, 12 left",  # of which some are cached and not free
         Wait("blocks", 1, 0): "needs 1 block, 0 left",

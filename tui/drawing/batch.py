@@ -6,7 +6,7 @@ from inferdbg.facts.window import Window
 
 from ..ink import NOTHING, Line, Piece, Span, dim, fit_text, flow, line, stacked_bar, value, width_of
 from .marks import mark, missing
-from .names import Names
+from .names import Names, names_of
 from .pulse import usual_step_ns
 
 PHASES: tuple[tuple[str, str], ...] = (
@@ -35,7 +35,7 @@ def batch_lines(window: Window, width: int) -> list[Line]:
     )
     bar = line(dim("▕"), budget_bar(last, min(60, max(8, width - width_of(ran) - 18))), dim("▏"))
     head = line(dim(f"step {text.count(last.step)} "), bar, ran)
-    return [head, *flow(_shares(last, Names(window.now)), width, " · "), *time_lines(window, last, width)]
+    return [head, *flow(_shares(last, names_of(window.now)), width, " · "), *time_lines(window, last, width)]
 
 
 def budget_bar(step: Step, width: int) -> Line:

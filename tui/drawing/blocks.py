@@ -6,7 +6,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
-from .names import Names
+from .names import Names, names_of
 
 _STATES = {FREE: "free", CACHED: "cached", USED: "used"}
 _LOOKED_THROUGH = 10_000
@@ -26,7 +26,7 @@ def block_lines(snapshot: Snapshot, block: int, width: int, rows: int) -> list[L
     cache = snapshot.kvcache
     if cache is None:
         return []
-    names = Names(snapshot)
+    names = names_of(snapshot)
     state = column(cache, "state", block)
     refs, filled, owner = (column(cache, name, block) for name in ("refcount", "filled", "owner"))
     held = _holders(snapshot, block)
@@ -70,7 +70,7 @@ def _tokens(
         return [(dim("requests are not seen"),)]
     if not held:
         return [(dim("in no request's table"),)]
-    names = Names(snapshot)
+    names = names_of(snapshot)
     parts: list[Piece] = []
     for request, place in held[:12]:
         first = place * cache.block_size

@@ -8,7 +8,7 @@ from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Span, dim, fit_text, line
 from .marks import missing
-from .names import Names
+from .names import Names, names_of
 
 _INKS = {"preempted": "slow", "rejected": "slow", "failed": "stuck", "fault": "stuck", "aborted": "note"}
 
@@ -17,7 +17,7 @@ def happening_lines(window: Window, width: int, rows: int) -> list[Line]:
     """What happened last, newest first, in ``rows`` lines; a run of evictions is one line."""
     if window.now.events is None:
         return missing(window.now, "events", width, "events")
-    told = story_lines(window.events(rows * 40)[::-1], Names(window.now), window.now.mono_ns, rows)
+    told = story_lines(window.events(rows * 40)[::-1], names_of(window.now), window.now.mono_ns, rows)
     return told or [(dim("nothing in the time looked at"),)]
 
 

@@ -6,7 +6,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, dim, fit_text, flow, labelled, line, stacked_bar, value
-from .names import NAME_WIDTH, Names, owner_ink
+from .names import NAME_WIDTH, names_of, owner_ink
 
 LABEL = 10
 
@@ -18,7 +18,7 @@ def holder_lines(snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> l
     if not holding:
         return [(dim("no request holds a block"),)]
     shown = holding if len(holding) <= rows else holding[: rows - 1]
-    names = Names(snapshot)
+    names = names_of(snapshot)
     lines = [_holder(request, names(request.number), shown[0], cache, width) for request in shown]
     if len(shown) < len(holding):
         rest = sum(request.block_count for request in holding[len(shown) :])

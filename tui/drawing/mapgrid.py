@@ -30,7 +30,7 @@ SIZES = (
 
 
 class MapGrid:
-    """Laid out anew for every picture; a row that looks as before is the very same Line as before."""
+    """Laid out anew when blocks were read anew; a row that looks as before is the very same Line as before."""
 
     def __init__(self) -> None:
         self.blocks = self.cells = self.total_rows = 0
@@ -40,11 +40,17 @@ class MapGrid:
         self._order: Indices | None = None
         self._place: dict[int, int] | None = None
         self._drawn: dict[int, tuple[Key, Line]] = {}
+        self._laid_out: tuple[bytes | None, tuple[object, ...]] = (None, ())
 
     def lay_out(
         self, snapshot: Snapshot, cache: KVCache, width: int, height: int, zoom: int | None, order: Order
     ) -> None:
         """``zoom`` None: whatever shows all blocks in ``height`` lines."""
+        seen_ns = snapshot.mono_ns if cache.columns_ns is None else cache.columns_ns
+        asked = (seen_ns, width, height, zoom, order)
+        if self._laid_out[0] is cache.state and self._laid_out[1] == asked:
+            return
+        self._laid_out = (cache.state, asked)
         self.blocks = cache.num_blocks
         self.gutter = len(str(cache.num_blocks - 1)) + 2
         room = width - self.gutter
@@ -52,8 +58,8 @@ class MapGrid:
         self.columns, self.rows = _columns(self.size, room), _rows(self.size, height)
         fitting = fitting_zoom(self.blocks, self.columns * self.rows)
         self.zoom = fitting if zoom is None else min(zoom, fitting)
-        self._order = ordering(cache, order, snapshot.mono_ns)
-        codes = block_codes(cache, snapshot.mono_ns, colours=self.zoom <= COLOURS_UP_TO)
+        self._order = ordering(cache, order, seen_ns)
+        codes = block_codes(cache, seen_ns, colours=self.zoom <= COLOURS_UP_TO)
         self._codes = squeezed(codes if self._order is None else codes[self._order], self.zoom)
         self._place = None
         self.cells = len(self._codes)

@@ -4,18 +4,26 @@ from collections import Counter
 from functools import lru_cache
 
 from inferdbg import text
-from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.requests import Request, Requests
 from inferdbg.facts.snapshot import Snapshot
 
 NAME_WIDTH = 14
 
 
+def names_of(snapshot: Snapshot) -> "Names":
+    """Made once for the requests that one picture after another shows."""
+    global _made_last
+    if _made_last[0] is not snapshot.requests:
+        _made_last = (snapshot.requests, Names(snapshot.requests))
+    return _made_last[1]
+
+
 class Names:
-    """Names of the requests of one Snapshot. Two that would read the same (continuations of one request share its id,
+    """Names of the requests of one moment. Two that would read the same (continuations of one request share its id,
     and long ids can look alike when cut) carry their number as well."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        items = snapshot.requests.items if snapshot.requests is not None else ()
+    def __init__(self, requests: Requests | None) -> None:
+        items = requests.items if requests is not None else ()
         self._requests = {request.number: request for request in items}
         self._bearers: dict[int, Counter[str]] = {}  # by width
 
@@ -35,6 +43,9 @@ class Names:
 
     def request(self, number: int) -> Request | None:
         return self._requests.get(number)
+
+
+_made_last: tuple[Requests | None, Names] = (None, Names(None))
 
 
 def owner_ink(number: int, family: str = "owner") -> str:

@@ -10,7 +10,7 @@ from inferdbg.facts.window import Window
 
 from ..ink import Line, Piece, Span, dim, flow
 from .marks import mark, missing
-from .names import Names
+from .names import names_of
 
 _TURNS = "scheduler_livelock"
 """Stuck, but its steps go by."""
@@ -63,7 +63,7 @@ def _running_work(window: Window) -> str:
     running = window.now.steps.running if window.now.steps is not None else None
     if running is None:
         return ""
-    names = Names(window.now)
+    names = names_of(window.now)
     chunks = [f"{names(chunk.request)} {chunk.tokens}" for chunk in running.shares.prefills()]
     said = (
         [f"prefill {', '.join(chunks[:2])}{f' and {len(chunks) - 2} more' if len(chunks) > 2 else ''}"]
@@ -94,5 +94,5 @@ def _intent(window: Window, intent: Intent) -> str:
     if intent.block is not None:
         words += f" block {intent.block}"
     if intent.request is not None:
-        words += f" for {Names(window.now)(intent.request)}"
+        words += f" for {names_of(window.now)(intent.request)}"
     return words

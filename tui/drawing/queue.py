@@ -10,7 +10,7 @@ from inferdbg.facts.window import Window
 from ..ink import Line, Piece, Span, dim, fit_text, flow, line, value
 from .counters import MINUTE, minute_delta
 from .marks import mark, missing
-from .names import NAME_WIDTH, Names
+from .names import NAME_WIDTH, Names, names_of
 
 WAITING = ("waiting", "preempted")
 
@@ -71,7 +71,7 @@ def _seats(wait: Wait) -> str:
 def _waiting_lines(snapshot: Snapshot, waiting: Sequence[Request], width: int, rows: int) -> list[Line]:
     if not waiting or rows <= 0:
         return []
-    names = Names(snapshot)
+    names = names_of(snapshot)
     shown = waiting if len(waiting) <= rows else waiting[: rows - 1]
     lines = [
         line(

@@ -5,7 +5,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
-from .names import Names
+from .names import names_of
 from .queue import wait_text
 
 LABEL = 9
@@ -58,7 +58,7 @@ def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
         line(dim("prompt "), text.count(request.prompt_tokens), dim(cached)),
         line(dim("out "), f"{text.count(request.output_tokens)}{limit}"),
     ]
-    waits = wait_text(request.wait, Names(snapshot))
+    waits = wait_text(request.wait, names_of(snapshot))
     if waits:
         parts.insert(1, Span(waits, "slow"))
     return parts

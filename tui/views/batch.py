@@ -15,7 +15,7 @@ from inferdbg.facts.window import Window
 from ..drawing.batch import PHASES, bar_widths, step_pieces, time_lines
 from ..drawing.happenings import story_lines
 from ..drawing.marks import missing
-from ..drawing.names import Names, owner_ink
+from ..drawing.names import Names, names_of, owner_ink
 from ..frame import Frame
 from ..ink import NOTHING, Line, Piece, Span, beside, boxed, dim, fit_text, flow, line
 from ..view import View, bound
@@ -91,7 +91,7 @@ class Batch(View):
         return line(Span("▶" if ink else " ", ink), *pieces, *_marks(happened))
 
     def _panel(self, window: Window, step: Step, happened: Sequence[Event], width: int) -> list[Line]:
-        names = Names(window.now)
+        names = names_of(window.now)
         title = line(f"step {text.count(step.step)}", dim("" if self.selected is not None else " the last one"))
         half = width * 3 // 5 if width >= 110 else width
         times = time_lines(window, step, half - 4)[:2]

@@ -15,7 +15,7 @@ from ..drawing.blocks import block_lines, cell_lines
 from ..drawing.cache import block_bar
 from ..drawing.holdings import holder_lines, pool_lines
 from ..drawing.marks import mark, missing
-from ..drawing.names import Names
+from ..drawing.names import names_of
 from ..drawing.request import request_lines
 from ..frame import Frame
 from ..ink import NOTHING, Line, Span, beside, boxed, dim, flow, line, stacked_bar, value
@@ -72,10 +72,12 @@ class KVMap(View):
         grid = self._laid_out(snapshot, cache, width, rows)
         self._panel = min(TALLEST_PANEL, PANEL + max(0, rows - grid.height - 1))
         rows -= self._panel - PANEL
-        lit = Names(snapshot).request(self.lit_request) if self.lit_request is not None else None
+        lit = names_of(snapshot).request(self.lit_request) if self.lit_request is not None else None
         self._grid_top = len(head)
         cells = grid.lines(self.top, self.selected_block, lit)
         layout = [line(dim("one cell "), grid.cell_text()), line(dim("order "), self.order)]
+        if cache.columns_ns is not None:
+            layout.append(line(dim("read each second")))
         scrolled = grid.scroll_text(self.top)
         head[0] = flow([head[0], *layout, *([scrolled] if scrolled else [])], width)[0]
         return [*head, *cells, *[NOTHING] * (rows - len(cells)), *self._panels(snapshot, cache, width)][:height]
@@ -154,7 +156,7 @@ class KVMap(View):
         return self._framed(title, lines, width)
 
     def _request_panel(self, number: int, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
-        names = Names(snapshot)
+        names = names_of(snapshot)
         request = names.request(number)
         if request is None:
             return self._holders_panel(snapshot, cache, width, f"request #{number} is gone, n lights another")
@@ -227,7 +229,7 @@ class KVMap(View):
         if wanted.isdecimal() and int(wanted) < cache.num_blocks:
             self._select(int(wanted))
             return ""
-        names = Names(self.frame.window.now)
+        names = names_of(self.frame.window.now)
         for request in self._snapshot_requests():
             if wanted in request.id or wanted in (f"#{request.number}", names(request.number)):
                 self.show_request(request.number)

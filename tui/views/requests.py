@@ -11,7 +11,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..drawing.marks import missing
-from ..drawing.names import Names
+from ..drawing.names import names_of
 from ..drawing.request import request_lines
 from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
 from ..frame import Frame
@@ -53,7 +53,7 @@ class Requests(View):
         snapshot = frame.window.now
         if snapshot.requests is None:
             return [NOTHING, *missing(snapshot, "requests", width - 1, "requests")]
-        names = Names(snapshot)
+        names = names_of(snapshot)
         items = [r for r in snapshot.requests.items if matches(r, self.wanted, names)]
         self._shown = sorted(
             items, key=lambda request: self.sort.sort_key(request, snapshot.mono_ns), reverse=self.reverse
@@ -98,7 +98,7 @@ class Requests(View):
             request = min(going, key=lambda request: request.number, default=None)
             hint = " the oldest; up and down select"
         else:
-            request = Names(snapshot).request(self.selected)
+            request = names_of(snapshot).request(self.selected)
             said = f"request #{self.selected} is gone"
             if request is not None:
                 self._last_row = snapshot, request
@@ -108,12 +108,12 @@ class Requests(View):
         lines: list[Line] = [(dim(said),)]
         if request is not None:
             lines = request_lines(snapshot, request, width - 4, PANEL - 2)
-            title = line(f"request {Names(snapshot)(request.number, 60)}", dim(hint))
+            title = line(f"request {names_of(snapshot)(request.number, 60)}", dim(hint))
         return boxed(title, [*lines, *[NOTHING] * (PANEL - 2 - len(lines))], width)
 
     def _panel_of_ended(self, snapshot: Snapshot, then: Snapshot, request: Request, width: int) -> list[Line]:
         """A request that was selected stays as it was when it was last seen, or is not there yet in the past."""
-        title = line(f"request {Names(then)(request.number, 60)}")
+        title = line(f"request {names_of(then)(request.number, 60)}")
         before_ns = snapshot.mono_ns - then.mono_ns
         if before_ns <= 0:
             return boxed(title, [(dim("is not there at this moment"),), *[NOTHING] * (PANEL - 3)], width)
