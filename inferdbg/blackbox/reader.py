@@ -9,7 +9,7 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -102,6 +102,10 @@ class EventsRead(NamedTuple):
     dropped: int
 
 
+_Run = list[tuple[str, Place]]
+_SMALL_COLUMN, _SMALL_GAP = 16384, 4096
+
+
 class Box:
     """An open box. Every method raises InferdbgError when the file is damaged or was cut short meanwhile.
 
@@ -172,10 +176,10 @@ class Box:
 
     def read(self, names: Iterable[str]) -> Moment:
         """The columns of these names, of one moment; names that the box does not have are left out."""
-        places = [(name, place) for name in names if (place := self.layout.columns.get(name)) is not None]
+        runs = _runs((name, place) for name in names if (place := self.layout.columns.get(name)) is not None)
         before = self._settle()
         for attempt in range(TRIES):
-            columns = {name: self._pread(place.size, place.offset) for name, place in places}
+            columns = {name: found for run in runs for name, found in self._run(run)}
             after = self._words(_INTENT, INTENT_OFFSET)
             torn = after[0] != before[0]
             if not torn or attempt == TRIES - 1:
@@ -262,6 +266,15 @@ class Box:
         encoded = self._pread(until_end * width, place.offset + first * width)
         return encoded + self._pread((count - until_end) * width, place.offset)
 
+    def _run(self, run: "_Run") -> Iterator[tuple[str, bytes]]:
+        start = run[0][1].offset
+        encoded = self._pread(run[-1][1].offset + run[-1][1].size - start, start)
+        if len(run) == 1:
+            yield run[0][0], encoded
+            return
+        for name, place in run:
+            yield name, encoded[place.offset - start : place.offset - start + place.size]
+
     def _words(self, words: struct.Struct, offset: int) -> tuple[int, ...]:
         return words.unpack(self._pread(words.size, offset))
 
@@ -270,6 +283,22 @@ class Box:
         if len(found) != size:
             raise broken(self.path, "it was cut short while we read it")
         return found
+
+
+def _runs(places: Iterable[tuple[str, Place]]) -> list[_Run]:
+    """Columns that are read at once: small ones that lie together. A large one is better read without a copy."""
+    runs: list[_Run] = []
+    for name, place in sorted(places, key=lambda one: one[1].offset):
+        last = runs[-1][-1][1] if runs else None
+        if (
+            last is not None
+            and max(place.size, last.size) <= _SMALL_COLUMN
+            and place.offset - last.offset - last.size <= _SMALL_GAP
+        ):
+            runs[-1].append((name, place))
+        else:
+            runs.append([(name, place)])
+    return runs
 
 
 def is_locked(path: str) -> bool:
