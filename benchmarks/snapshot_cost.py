@@ -49,7 +49,7 @@ def measure(folder: str) -> int:
     while engine.scheduler.waiting:
         engine.step()
     assert observer.path is not None
-    probe = EngineBox(observer.path)
+    probe = EngineBox(observer.path, whole=True)
     first, sections = timed(probe)
     cache, requests = sections["kvcache"], sections["requests"]
     assert isinstance(cache, KVCache)

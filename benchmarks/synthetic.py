@@ -1,6 +1,8 @@
 """The real scheduler and block pool under a made-up load, without a model: tokens come from a random number generator.
 
-python -m benchmarks.synthetic FOLDER    keeps one running in a black box until stdin closes; prints the box's path
+python -m benchmarks.synthetic FOLDER [BLOCKS RUNNING REQUESTS STEPS_A_SECOND]
+
+keeps one running in a black box until stdin closes; prints the box's path.
 """
 
 import os
@@ -135,22 +137,27 @@ class SyntheticEngine:
         return [self.random.randrange(VOCABULARY) for _ in range(count)]
 
 
-def main(folder: str) -> int:
+def main(folder: str, blocks: str = "512", running: str = "16", requests: str = "24", pace: str = "200") -> int:
+    """``pace``: steps a second, at most."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     observer = BlackBoxObserver(folder)
-    engine = SyntheticEngine(limits_for(512, 16), observer)
-    engine.fill(24, range(1, 400), range(1, 100))
-    engine.step()
+    lengths = range(1, min(8_000, int(blocks) * 16 // int(requests)))  # of prompts and outputs, in tokens
+    engine = SyntheticEngine(limits_for(int(blocks), int(running), max_model_len=16_384), observer)
+    engine.fill(int(requests), lengths, lengths)
+    while engine.step().plan.prefill_tokens > int(running):
+        pass  # until it runs as many as it can
     asked_to_stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), asked_to_stop.set()), name="stdin", daemon=True).start()
     print(observer.path, flush=True)
+    due_s = time.monotonic()
     while not asked_to_stop.is_set():
-        engine.fill(24, range(1, 400), range(1, 100))
+        engine.fill(int(requests), lengths, lengths)
         engine.step()
-        time.sleep(0.005)
+        due_s = max(due_s + 1 / int(pace), time.monotonic())
+        time.sleep(max(0.0, due_s - time.monotonic()))
     observer.stopped(requests_in_flight=0)
     return os.EX_OK
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from inferdbg.engine.state import PoolWord
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
@@ -46,6 +48,24 @@ def kvcache(columns: Columns, block_size: int | None, tables: Iterable[Table], o
         hash=columns.get("blocks.hash"),
         last_used=columns.get("blocks.last_used"),
         next_free=columns.get("blocks.next_free"),
+    )
+
+
+def counted_again(cache: KVCache, columns: Columns, origin: Origin) -> KVCache:
+    """The pool as its counts are now, over block columns of before. As much of the used blocks is taken to be unfilled
+    as was then."""
+    pool = items(columns, "pool", "q")
+    if len(pool) < len(PoolWord):
+        return cache
+    used = pool[PoolWord.USED]
+    unfilled = (cache.used_blocks or 0) * cache.block_size - (cache.tokens or 0)
+    return replace(
+        cache,
+        origin=origin,
+        free_blocks=pool[PoolWord.FREE],
+        cached_blocks=pool[PoolWord.CACHED],
+        used_blocks=used,
+        tokens=max(0, used * cache.block_size - unfilled),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from inferdbg.blackbox.layout import Layout
 from inferdbg.blackbox.reader import Box, Moment
@@ -12,12 +13,14 @@ from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.engine.state import BLOCK_COLUMNS, HISTOGRAMS, REQUEST_COLUMNS, REQUEST_ID_BYTES, Typecode
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.pulse import Pulse
+from inferdbg.facts.sections.requests import Requests
 from inferdbg.facts.sections.server import ServerState
 from inferdbg.facts.sections.steps import Steps
 
 from . import engine_columns, engine_rings
-from .engine_blocks import kvcache
+from .engine_blocks import counted_again, kvcache
 from .engine_facts import StaticFacts, parse_facts, server
 
 SECTIONS = ("server", "pulse", "scheduler", "requests", "kvcache", "steps", "kernels", "events")
@@ -31,11 +34,16 @@ _WORD_COLUMNS: dict[str, Typecode] = {
     **{f"kernels.{name}": "Q" for name in ("calls", "busy_ns", "flops", "moved_bytes")},
 }
 _MAX_WORDS = 4096
+_EVERY_LOOK_BYTES = 1 << 19
+WHOLE_EVERY_NS = SECOND
+"""How often requests and blocks are read where they have more than _EVERY_LOOK_BYTES: to read, compare and remember
+the 4 MB of 100,000 blocks costs more than all the rest of a look."""
 
 
 class EngineBox:
     """The box at ``path``. ``history``: steps and events of the past that the first read takes along, so that a screen
-    does not begin empty; later reads take what is new."""
+    does not begin empty; later reads take what is new. ``whole``: every read takes requests and blocks along, however
+    many there are."""
 
     name = "engine box"
     sections = SECTIONS
@@ -43,11 +51,16 @@ class EngineBox:
     deadline_ns = SECOND
     isolated = False
 
-    def __init__(self, path: str, *, history: int = 512) -> None:
+    def __init__(self, path: str, *, history: int = 512, whole: bool = False) -> None:
         self._path = path
         self._history = history
+        self._always_whole = whole
         self._box: Box | None = None
         self._names: list[str] = []
+        self._names_between: list[str] = []
+        self._requests: Requests | None = None
+        self._kvcache: KVCache | None = None
+        self._whole_ns: int | None = None  # when these two were read
         self._encoded_facts: bytes | None = None
         self._static = StaticFacts()
         self._last_step: int | None = None
@@ -57,12 +70,15 @@ class EngineBox:
         """Raises InferdbgError for what is no box, or a broken one."""
         if self._box is None:
             self._box = Box.open(self._path)
-            self._names = readable_columns(self._box.layout)
+            self._names, self._names_between = self._columns_of(self._box.layout)
         box = self._box
         left = box.requests_left()
         state: ServerState = "stopped cleanly" if left is not None else "alive" if box.alive() else "dead"
         messages = self._read_facts(box)
-        moment = box.read(self._names)
+        whole = state != "alive" or self._whole_due(now_ns)
+        moment = box.read(self._names if whole else self._names_between)
+        if whole and not moment.torn:
+            self._whole_ns = now_ns
         if moment.torn:
             messages.append("the engine changed its tables under every try to read them: numbers may not fit together")
         seen_ns = now_ns if state == "alive" else self._last_sign(moment, now_ns)
@@ -70,7 +86,7 @@ class EngineBox:
         pid = box.holder() or box.layout.pid
         sections: dict[str, Struct] = {
             "server": server(self._static, origin, pid=pid, state=state, path=self._path),
-            **parse(moment, self._static, origin),
+            **self._parse(moment, origin, whole=whole),
             **self._read_rings(box, origin),
         }
         moment_ns = moment_of(state, newest_ns_of(sections), seen_ns, now_ns)
@@ -85,6 +101,44 @@ class EngineBox:
         if self._box is not None:
             self._box.close()
             self._box = None
+
+    def _columns_of(self, layout: Layout) -> tuple[list[str], list[str]]:
+        """Those of a whole look, and those of the looks between."""
+        names = readable_columns(layout)
+        many = [name for name in names if name == "tables" or name.startswith(("blocks.", "requests."))]
+        if self._always_whole or sum(layout.columns[name].size for name in many) <= _EVERY_LOOK_BYTES:
+            return names, names
+        return names, [name for name in names if name not in many]
+
+    def _whole_due(self, now_ns: int) -> bool:
+        """Looks come a little early, too."""
+        since_ns = WHOLE_EVERY_NS if self._whole_ns is None else now_ns - self._whole_ns
+        return self._names is self._names_between or since_ns >= WHOLE_EVERY_NS * 9 // 10
+
+    def _parse(self, moment: Moment, origin: Origin, *, whole: bool) -> dict[str, Struct]:
+        """Columns of one moment as sections; what the box lacks is left out. Between whole looks requests and blocks
+        are those of the last one."""
+        columns, config, names = moment.columns, self._static.facts.config, self._static.facts.kernels
+        if whole:
+            tables = engine_columns.block_tables(columns, self._static.facts.blocks_per_row)
+            self._requests = engine_columns.requests(columns, tables, origin)
+            items = () if self._requests is None else self._requests.items
+            held = [(one.blocks, one.computed_tokens or 0) for one in items if one.blocks]
+            cache = kvcache(columns, config.block_size, held, origin)
+            if cache is not None and self._names is not self._names_between:
+                cache = replace(cache, columns_ns=origin.mono_ns)
+            self._kvcache = cache
+        elif self._kvcache is not None:
+            self._kvcache = counted_again(self._kvcache, columns, origin)
+        intent = engine_columns.intent(*moment.change) if moment.change is not None else None
+        found: dict[str, Struct | None] = {
+            "pulse": engine_columns.pulse(columns, names, origin, moment.generation, intent),
+            "scheduler": engine_columns.scheduler(columns, origin),
+            "requests": self._requests,
+            "kvcache": self._kvcache,
+            "kernels": engine_columns.kernels(columns, names, origin),
+        }
+        return {name: section for name, section in found.items() if section is not None}
 
     def _read_facts(self, box: Box) -> list[str]:
         """Keeps the engine's static facts; returns what there is to say about them."""
@@ -136,24 +190,6 @@ def newest_ns_of(sections: Mapping[str, Struct]) -> int:
     if isinstance(events, Events):
         times += [event.mono_ns for event in events.items[-1:]]
     return max(times)
-
-
-def parse(moment: Moment, static: StaticFacts, origin: Origin) -> dict[str, Struct]:
-    """Columns of one moment as sections; what the box lacks is left out."""
-    columns = moment.columns
-    names = static.facts.kernels
-    intent = engine_columns.intent(*moment.change) if moment.change is not None else None
-    tables = engine_columns.block_tables(columns, static.facts.blocks_per_row)
-    computed = engine_columns.items(columns, "requests.computed_tokens", "I")
-    held = [(blocks, computed[slot]) for slot, blocks in tables.items() if slot < len(computed)]
-    found: dict[str, Struct | None] = {
-        "pulse": engine_columns.pulse(columns, names, origin, moment.generation, intent),
-        "scheduler": engine_columns.scheduler(columns, origin),
-        "requests": engine_columns.requests(columns, tables, origin),
-        "kvcache": kvcache(columns, static.facts.config.block_size, held, origin),
-        "kernels": engine_columns.kernels(columns, names, origin),
-    }
-    return {name: section for name, section in found.items() if section is not None}
 
 
 def readable_columns(layout: Layout) -> list[str]:

@@ -109,7 +109,7 @@ def kernels(columns: Columns, names: Sequence[str], origin: Origin) -> Kernels |
 
 
 def block_tables(columns: Columns, blocks_per_row: int | None) -> dict[int, bytes]:
-    """Block tables (int32) by slot, of the requests that hold blocks. No row counts twice."""
+    """Block tables (int32) by request number, of the requests that hold blocks. No row counts twice."""
     tables = columns.get("tables")
     if tables is None or not blocks_per_row or blocks_per_row < 0:
         return {}
@@ -117,17 +117,22 @@ def block_tables(columns: Columns, blocks_per_row: int | None) -> dict[int, byte
     rows = len(tables) // width
     found: dict[int, bytes] = {}
     taken: set[int] = set()
-    stages = columns.get("requests.stage", b"")
-    held = zip(stages, items(columns, "requests.row", "i"), items(columns, "requests.blocks", "i"), strict=False)
-    for slot, (stage, row, blocks) in enumerate(held):
+    held = zip(
+        columns.get("requests.stage", b""),
+        items(columns, "requests.number", "I"),
+        items(columns, "requests.row", "i"),
+        items(columns, "requests.blocks", "i"),
+        strict=False,
+    )
+    for stage, number, row, blocks in held:
         if stage and 0 <= row < rows and 0 < blocks <= blocks_per_row and row not in taken:
             taken.add(row)
-            found[slot] = tables[row * width : row * width + 4 * blocks]
+            found[number] = tables[row * width : row * width + 4 * blocks]
     return found
 
 
 def requests(columns: Columns, tables: Mapping[int, bytes], origin: Origin) -> Requests | None:
-    """``tables``: block tables by slot."""
+    """``tables``: block tables by request number."""
     ids, stages, numbers = (columns.get(f"requests.{name}", b"") for name in ("id", "stage", "number"))
     if not stages or not numbers:
         return None
@@ -141,7 +146,7 @@ def requests(columns: Columns, tables: Mapping[int, bytes], origin: Origin) -> R
             number, ids[slot * width : (slot + 1) * width].rstrip(b"\0").decode("utf-8", "replace"), STAGES[stage - 1],
             prompt, output, limit, computed, cached, recomputed, preemptions, arrived or None, scheduled or None,
             first or None, last or None, worst or None, _wait(reason, needs, available) if reason else None,
-            tables.get(slot, b""),
+            tables.get(number, b""),
         )
         for slot, (
             stage, number, prompt, output, limit, computed, cached, recomputed, preemptions, arrived, scheduled, first,

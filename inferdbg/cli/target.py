@@ -101,7 +101,7 @@ def probes_of(engine: "FoundEngine", *, brief: bool = False) -> list["Probe"]:
     from inferdbg.probes.engine_box import EngineBox
     from inferdbg.probes.processes import ProcessFiles
 
-    probes: list[Probe] = [EngineBox(engine.box_path)]
+    probes: list[Probe] = [EngineBox(engine.box_path, whole=brief)]
     if engine.alive and engine.pid is not None:
         processes = ProcessFiles(engine.pid)
         processes.isolated = not brief  # what it reads does not block; to start a child takes longer than a look

@@ -32,6 +32,8 @@ def tables_of(requests: Requests | None) -> dict[int, bytes] | None:
 
 def table_changes(old: Tables, new: Tables) -> TableChanges | None:
     """None when there are none."""
+    if new is old:
+        return None
     changes = TableChanges()
     for number, blocks in new.items():
         before = old.get(number)

@@ -5,11 +5,12 @@
     columns   {"columns": 7, "after": 6, "changed": {…}, "tables": {…}}       what changed in block columns and tables
 
 Light sections that are as in the line before are left out, one that is no longer known is null. The rows of
-``requests`` (a list a field) and the work of ``steps`` are heavy and readable without the lines before. Compression
-does the rest: lines resemble each other.
+``requests`` (a list a field) and the work of ``steps`` are heavy and readable without the lines before, but rows that
+are carried from an earlier look are those of the line ``rows_back`` lines before. Compression does the rest: lines
+resemble each other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from msgspec.structs import astuple, fields, replace
 
 from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
-from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.requests import Request, Requests
 from inferdbg.facts.sections.steps import NO_SHARES, Step, Steps
 from inferdbg.facts.snapshot import Snapshot
 
@@ -51,6 +52,7 @@ _Heavy = defstruct(
     [
         ("heavy", int),
         ("rows", table_type(Request) | None, None),
+        ("rows_back", int, 0),
         ("ran", list[Ran | None], []),
     ],
 )
@@ -95,10 +97,13 @@ class Encoder:
         self._light: Snapshot | None = None
         self._after: int | None = None  # the last line of columns
         self._columns = _NO_COLUMNS
+        self._requests: Requests | None = None
         self._tables: Tables = {}
+        self._requests_tables: Tables | None = None
+        self._rows_back = 0  # lines since the last that told the rows
 
     def encode(self, snapshot: Snapshot, *, whole_light: bool = False, whole_columns: bool = False) -> Lines:
-        """Against the Snapshot before, or ``whole``: readable without it."""
+        """Against the Snapshot before, or ``whole``: readable without it. With ``whole_light`` rows are told anew."""
         light, before = bared(snapshot), None if whole_light else self._light
         line: dict[str, Any] = {"light": light.seq, "wall_ns": light.wall_ns, "mono_ns": light.mono_ns}
         for name in _CARRIED:
@@ -107,11 +112,18 @@ class Encoder:
                 line[name] = new
         self._light = light
         heavy: dict[str, Any] = {"heavy": snapshot.seq}
-        tables = tables_of(snapshot.requests)
-        if snapshot.requests is not None and snapshot.requests.items:
-            heavy["rows"] = table_of(Request, snapshot.requests.items)
-            if tables is not None:
-                heavy["rows"].pop("blocks", None)
+        carried = snapshot.requests is not None and snapshot.requests is self._requests
+        tables = self._requests_tables if carried else tables_of(snapshot.requests)
+        self._requests, self._requests_tables = snapshot.requests, tables
+        if carried and not whole_light:
+            self._rows_back += 1
+            heavy["rows_back"] = self._rows_back
+        else:
+            self._rows_back = 0
+            if snapshot.requests is not None and snapshot.requests.items:
+                heavy["rows"] = table_of(Request, snapshot.requests.items)
+                if tables is not None:
+                    heavy["rows"].pop("blocks", None)
         if snapshot.steps is not None and (count := work_count(snapshot)):
             line["work_count"] = count
             heavy["ran"] = told((step.shares, step.work_lost) for step in _all_steps(snapshot.steps))
@@ -121,7 +133,7 @@ class Encoder:
         return Lines(
             _encode(line) + b"\n",
             _encode(heavy) + b"\n",
-            _encode(self._changes(snapshot, tables or {}, whole=whole_columns)) + b"\n",
+            _encode(self._changes(snapshot, {} if tables is None else tables, whole=whole_columns)) + b"\n",
         )
 
     def _changes(self, snapshot: Snapshot, tables: Tables, *, whole: bool) -> _Columns:
@@ -162,10 +174,13 @@ def decode_light(lines: bytes, most_events: int | None = None) -> list[Moment]:
     return found
 
 
-def decode_whole(moment: Moment, heavy: bytes, columns: Iterable[bytes]) -> Snapshot:
-    """All that was recorded of a moment: its own heavy line, and the lines of columns from the last whole one up to
-    its own. msgspec.DecodeError when these do not follow each other."""
-    snapshot, line = with_events(moment), _heavy.decode(heavy)
+def decode_whole(moment: Moment, heavy: Sequence[bytes], columns: Iterable[bytes]) -> Snapshot:
+    """All that was recorded of a moment: the heavy lines of its page up to its own, and the lines of columns from the
+    last whole one up to its own. msgspec.DecodeError when these do not follow each other."""
+    snapshot, line = with_events(moment), _heavy.decode(heavy[-1])
+    if not 0 <= line.rows_back < len(heavy):
+        raise msgspec.DecodeError("the line with the requests is missing")
+    rows = _heavy.decode(heavy[-1 - line.rows_back]).rows if line.rows_back else line.rows
     if snapshot.kvcache is None and snapshot.requests is None:
         return _with_work(snapshot, line.ran)
     held, tables, before = Columns(), dict[int, bytes](), None
@@ -180,9 +195,9 @@ def decode_whole(moment: Moment, heavy: bytes, columns: Iterable[bytes]) -> Snap
     if snapshot.kvcache is not None:
         snapshot = replace(snapshot, kvcache=replace(snapshot.kvcache, **held.values()))
     if snapshot.requests is not None:
-        if line.rows is not None and line.rows.blocks is UNSET:
-            line.rows.blocks = [tables.get(number, b"") for number in line.rows.number]
-        items = () if line.rows is None else rows_of(Request, line.rows)
+        if rows is not None and rows.blocks is UNSET:
+            rows.blocks = [tables.get(number, b"") for number in rows.number]
+        items = () if rows is None else rows_of(Request, rows)
         snapshot = replace(snapshot, requests=replace(snapshot.requests, items=items))
     return _with_work(snapshot, line.ran)
 

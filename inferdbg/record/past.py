@@ -130,7 +130,7 @@ class Past:
                 lines = self._store.read_columns(one).splitlines()
                 columns += lines if one is not page else lines[: place + 1]
         try:
-            return decode_whole(moment, self._heavy_lines(page)[place], columns)
+            return decode_whole(moment, self._heavy_lines(page)[: place + 1], columns)
         except msgspec.DecodeError as error:
             raise damaged(page, str(error)) from error
 

@@ -101,6 +101,15 @@ def test_a_hold_too_many_is_told_while_the_request_still_lives() -> None:
     assert found.evidence[0].text == f"counts too many holds of block {block}"
 
 
+def test_blocks_of_an_earlier_look_are_no_leak() -> None:
+    now = leaking(calm()[-1], 5)
+    assert now.kvcache is not None
+    read_ns = now.kvcache.origin.mono_ns
+    assert only([with_section(now, "kvcache", columns_ns=read_ns)], "block_leak")
+    old = with_section(now, "kvcache", columns_ns=read_ns - 1)
+    assert not [finding for finding in diagnose(Window([old])) if finding.cause == "block_leak"]
+
+
 def test_a_leak_is_sure_when_the_look_before_is_younger_than_the_blocks() -> None:
     now = leaking(calm()[-1], 5)
     assert only([now, later(now, SECOND)], "block_leak").confidence == "sure"

@@ -2,6 +2,7 @@
 
 import shutil
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from benchmarks.synthetic import SyntheticEngine, limits_for
 from inferdbg.blackbox import writer
-from inferdbg.collect.probe import Reading
+from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.engine.hooks import EventKind, Operation
 from inferdbg.engine.state import Counter, Phase
 from inferdbg.engine.state import Pulse as Word
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.sections.events import Events
-from inferdbg.facts.sections.kvcache import KVCache
+from inferdbg.facts.sections.kvcache import USED, KVCache
 from inferdbg.facts.sections.pulse import Intent, Pulse
 from inferdbg.facts.sections.requests import Requests, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
@@ -28,6 +29,7 @@ from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
 from inferdbg.probes import engine_box
 from inferdbg.probes.engine_box import EngineBox, moment_of, newest_ns_of
 from inferdbg.probes.engine_observer import BlackBoxObserver
+from tests.support.boxes import living_engine
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 NOW = 1 << 62
@@ -91,6 +93,37 @@ def test_scheduler_and_requests_are_the_engine_s_own(watched: Watched) -> None:
             assert request.output_tokens == len(own.output)
             assert request.block_table().tolist() == watched.engine.scheduler.pool.table(own)
             assert (request.stage in ("prefill", "decode")) == (own.row >= 0)
+
+
+def test_between_whole_looks_at_a_large_pool_only_counting_goes_on(tmp_path: Path) -> None:
+    """Blocks are read once a second, with the requests that hold them; a small pool's at every look."""
+    with living_engine(tmp_path, 40_000, 8, 12) as engine:
+        probe = EngineBox(engine.path)
+        looks = []
+        now_ns = time.monotonic_ns()
+        for after_ns in (0, SECOND // 4, SECOND // 2, SECOND):
+            looks.append(probe.read(now_ns + after_ns).sections)
+            time.sleep(0.05)
+    caches = [cache for look in looks if isinstance(cache := look["kvcache"], KVCache)]
+    assert [cache.columns_are_old for cache in caches] == [False, True, True, False]
+    assert [look["requests"] is looks[0]["requests"] for look in looks] == [True, True, True, False]
+    first, _, last_old, last = caches
+    assert last_old.state is first.state is not last.state
+    assert last_old.columns_ns == first.origin.mono_ns == now_ns
+    assert last_old.origin.mono_ns == now_ns + SECOND // 2
+    assert 0 < (last_old.tokens or 0) <= (last_old.used_blocks or 0) * last_old.block_size
+    steps = [scheduler.steps_total for look in looks if isinstance(scheduler := look["scheduler"], Scheduler)]
+    assert steps == sorted(set(steps))
+
+
+def test_whoever_looks_once_sees_all_blocks(tmp_path: Path) -> None:
+    with living_engine(tmp_path, 40_000, 8, 12) as engine:
+        probe = EngineBox(engine.path, whole=True)
+        for _ in range(2):
+            cache = probe.read(time.monotonic_ns()).sections["kvcache"]
+            assert isinstance(cache, KVCache)
+            assert cache.columns_ns is None
+            assert (cache.state or b"").count(USED) == cache.used_blocks
 
 
 def test_nothing_in_a_reading_happened_after_the_moment_it_speaks_of(watched: Watched) -> None:

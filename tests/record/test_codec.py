@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import integers
+from msgspec.structs import replace
 
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import lightened
@@ -25,16 +27,36 @@ def assert_comes_back(snapshots: list[Snapshot]) -> None:
     lines = encoded(snapshots)
     moments = decode_light(b"".join(line.light for line in lines))
     for index, snapshot in enumerate(snapshots):
-        moment, heavy = moments[index], lines[index].heavy
+        moment, heavy = moments[index], [line.heavy for line in lines[: index + 1]]
         assert moment.snapshot == bared(snapshot)
         assert decode_whole(moment, heavy, (line.columns for line in lines[: index + 1])) == snapshot
-        assert with_work(with_events(moment), heavy) == lightened(snapshot)
+        assert with_work(with_events(moment), heavy[-1]) == lightened(snapshot)
 
 
 @SLOW
 @given(stretches())
 def test_any_stretch_of_snapshots_comes_back_equal(snapshots: list[Snapshot]) -> None:
     assert_comes_back(snapshots)
+
+
+@SLOW
+@given(stretches(), integers(1, 4))
+def test_requests_that_are_carried_come_back_equal(snapshots: list[Snapshot], looks: int) -> None:
+    carried = [
+        replace(snapshot, requests=snapshots[index - index % looks].requests)
+        for index, snapshot in enumerate(snapshots)
+    ]
+    assert_comes_back(carried)
+
+
+def test_requests_that_are_carried_are_not_written_again() -> None:
+    first, second = busy(snapshots=2)
+    lines = encoded([first, replace(second, requests=first.requests)])
+    assert b'"rows":' in lines[0].heavy
+    assert b'"rows":' not in lines[1].heavy
+    moments = decode_light(lines[0].light + lines[1].light)
+    with pytest.raises(msgspec.DecodeError, match="missing"):
+        decode_whole(moments[1], [lines[1].heavy], [line.columns for line in lines])
 
 
 @pytest.mark.parametrize("blocks", [256, 2048])
@@ -70,7 +92,7 @@ def test_unknown_fields_and_sections_are_passed_over() -> None:
     heavy["rows"]["colour"] = [3]
     columns["changed"]["temperature"] = {"at": [1], "to": [40]}
     (moment,) = decode_light(msgspec.json.encode(light))
-    assert decode_whole(moment, msgspec.json.encode(heavy), [msgspec.json.encode(columns)]) == snapshot
+    assert decode_whole(moment, [msgspec.json.encode(heavy)], [msgspec.json.encode(columns)]) == snapshot
 
 
 def test_changes_of_columns_are_never_put_on_others_than_they_were_made_for() -> None:
@@ -78,4 +100,4 @@ def test_changes_of_columns_are_never_put_on_others_than_they_were_made_for() ->
     lines = encoded(snapshots)
     moments = decode_light(b"".join(line.light for line in lines))
     with pytest.raises(msgspec.DecodeError, match="missing"):
-        decode_whole(moments[2], lines[2].heavy, [lines[0].columns, lines[2].columns])
+        decode_whole(moments[2], [line.heavy for line in lines], [lines[0].columns, lines[2].columns])

@@ -39,11 +39,11 @@ class LivingEngine(NamedTuple):
 
 
 @contextmanager
-def living_engine(folder: Path | str) -> Iterator[LivingEngine]:
+def living_engine(folder: Path | str, *size: int) -> Iterator[LivingEngine]:
     """A process that runs a synthetic engine in a box under ``folder``; ended when the block is left. Closing its
-    stdin stops it cleanly."""
+    stdin stops it cleanly. ``size``: as benchmarks.synthetic takes it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.synthetic", str(folder)],
+        [sys.executable, "-m", "benchmarks.synthetic", str(folder), *map(str, size)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

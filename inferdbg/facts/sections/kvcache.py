@@ -20,6 +20,9 @@ class KVCache(Struct, frozen=True, gc=False, omit_defaults=True):
         next_free  i32  next block of the free list, in order of eviction (-1: last, or not in it)
 
     ``first_free``: head of that list, the block that goes next. Columns a source does not know are None.
+
+    ``columns_ns``: when the columns, ``shared_blocks`` and ``first_free`` were read, together with the section
+    ``requests``; of a large pool that is done less often than counting. None: at every look.
     """
 
     origin: Origin
@@ -38,6 +41,12 @@ class KVCache(Struct, frozen=True, gc=False, omit_defaults=True):
     hash: bytes | None = None
     last_used: bytes | None = None
     next_free: bytes | None = None
+    columns_ns: int | None = None
+
+    @property
+    def columns_are_old(self) -> bool:
+        """The counts were read later than the columns."""
+        return self.columns_ns is not None and self.columns_ns != self.origin.mono_ns
 
 
 COLUMN_TYPES: dict[str, str] = {
