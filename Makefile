@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help setup top test check shows bench clean
+.PHONY: help setup top test check real shows bench clean
 
 help:
 	@echo "make top      serve SmolLM2-135M-Instruct under synthetic traffic and open the live screen"
 	@echo "make test     pass the tests (at most 10 minutes)"
 	@echo "make check    the gates: format, lint, types, imports, tests"
+	@echo "make real     install a real vLLM (CPU) and llama.cpp in .real/, for the tests that look at them (3.6 GB)"
 	@echo "make shows    the long proofs: correctness matrix, invariants, 300 kills, hangs"
 	@echo "make bench    every figure of speed, cost and memory"
 	@echo "make setup    only set everything up"
@@ -42,6 +43,9 @@ check: setup
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q
+
+real: setup
+	@$(BIN)/python -m tests.real.install
 
 shows: setup
 	@$(BIN)/python -m benchmarks.run shows
