@@ -34,6 +34,7 @@ _MOST_FORMS = 64
 _MOST_ITEMS = 1 << 24
 _HEAD = 128  # of an object that is a value: a number, or a text that is not long
 _LOW = np.uint64(0xFFFFFFFF)
+_LEAF = (8, 16, 24)  # of a number or text: type, size, digits or value
 
 
 class Table(NamedTuple):
@@ -59,6 +60,17 @@ class _Witness(NamedTuple):
     rows: Rows
     pages: Pages
     offsets: tuple[int, ...]
+
+
+class _Leaves(NamedTuple):
+    """Numbers and texts that must be the same afterwards: ``known`` of the objects on ``pages``, at ``places`` among
+    all ``pointers``. ``users``: which pointer each row of each column holds, column by column."""
+
+    pages: Pages
+    known: Mask
+    places: Rows
+    pointers: int
+    users: NDArray[np.intp]
 
 
 def items(reader: Reader, address: int) -> Words:
@@ -116,6 +128,7 @@ class _Reading:
         self.addresses = addresses
         self.limits = limits
         self.witnesses: list[_Witness] = []
+        self.leaves: list[_Leaves] = []
 
     def _pages(self, addresses: Words, size: int, before: int = 0) -> Pages:
         return Pages(self.reader.memory, self.reader.buffers, addresses, size, before)
@@ -155,6 +168,12 @@ class _Reading:
             if witness.pages.read_again():
                 for offset in witness.offsets:
                     changed[witness.rows[witness.pages.differ(offset)]] = True
+        for leaves in self.leaves:
+            if leaves.pages.read_again():
+                differ = np.zeros(leaves.pointers, np.bool_)
+                for offset in _LEAF:
+                    differ[leaves.places] |= leaves.pages.differ(offset) & leaves.known
+                changed |= differ[leaves.users].reshape(-1, count).any(axis=0)
         return changed
 
     # -- where the attributes of an instance stand: objects.py draws it. Rows are numbered from here on.
@@ -279,6 +298,7 @@ class _Reading:
             plain = [kind for kind in distinct(types).tolist() if self._plain_int(kind)]
             value, fits = self._from_words(pages.words(16), pages.words(24))
             good = np.isin(types, plain) & fits
+            self.witnesses.append(_Witness(rest, pages, _LEAF))
             numbers[rest], known[rest] = np.where(good, value, 0), good
         return numbers, known
 
@@ -322,13 +342,18 @@ class _Reading:
             values[number] = Unread("?", address, "unreadable" if address else "absent")
         chosen = np.flatnonzero(good)
         if len(chosen):
-            self._decode(pointers[chosen], chosen, values)
+            users = np.searchsorted(pointers, together)
+            pages, leaf = self._decode(pointers[chosen], chosen, values)
+            self.leaves.append(_Leaves(pages, leaf, chosen, len(pointers), users))
+            return np.split(values[users], len(columns))
         return np.split(values[np.searchsorted(pointers, together)], len(columns))
 
-    def _decode(self, addresses: Words, places: Rows, values: NDArray[np.object_]) -> None:
+    def _decode(self, addresses: Words, places: Rows, values: NDArray[np.object_]) -> tuple[Pages, Mask]:
+        """Fills in the values; gives what they were read from, and which are leaves."""
         pages = self._pages(addresses, _HEAD)
         heads = pages.rows((0, 8, 16, 24, 32))
         general: list[int] = []
+        leaf = np.zeros(len(addresses), np.bool_)
         for address in distinct(heads[:, 1]).tolist():
             mine = np.flatnonzero(heads[:, 1] == address)
             try:
@@ -336,6 +361,7 @@ class _Reading:
             except Unreadable:
                 general += mine.tolist()
                 continue
+            leaf[mine] = kind.kind in ("int", "float", "str", "bytes") and not kind.enum
             if kind.plain and kind.kind == "none":
                 continue
             if kind.plain and kind.kind in ("int", "bool"):
@@ -364,6 +390,7 @@ class _Reading:
             rest = read_all(self.reader, addresses[general].tolist(), self._leaf_limits())
             for row, value in zip(general, rest, strict=True):
                 values[places[row]] = value
+        return pages, leaf
 
     def _member(self, kind: Type, address: int) -> Value:
         """Members of an Enum live as long as their class."""

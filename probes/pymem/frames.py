@@ -270,6 +270,17 @@ def local_variables(reader: Reader, frame: Frame) -> dict[str, int]:
     return found
 
 
+def local_words(reader: Reader, frame: Frame) -> bytes:
+    """The raw slots of a frame's locals: a call that did not go on has the same ones."""
+    if reader.layout.code_start is not None:
+        count = reader.word(reader.word(frame.code + 96) + 16)
+    else:
+        count = sum(reader.word(reader.word(frame.code + offset) + 16) for offset in (72, 88, 80))
+    if count > _MOST_LOCALS:
+        raise Unreadable(f"{frame.function} has {count} local variables")
+    return reader.memory.read(frame.address + reader.layout.locals, 8 * count)
+
+
 def _local_names(reader: Reader, code: int) -> tuple[list[str], bytes]:
     """(names, kinds) in the order of their slots; kinds: 0x20 local, 0x40 cell, 0x80 free."""
     if reader.layout.code_start is not None:

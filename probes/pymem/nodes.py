@@ -30,7 +30,8 @@ class Node:
     """An object as it was read: its own value, if it is a leaf, or the pointers to its children.
 
     ``fixed``: (address, bytes) that must be the same afterwards, or all of it is in doubt. ``links``: the same for the
-    words that hold its children: where one differs, only that child is in doubt.
+    words that hold its children: where one differs, only that child is in doubt. ``places``: where the pointer of each
+    attribute stands.
     """
 
     type: Type | None
@@ -41,6 +42,7 @@ class Node:
     items: list[int] | None = None
     pairs: list[tuple[int, int]] | None = None
     attributes: list[tuple[str, int]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
     fixed: list[tuple[int, bytes]] = field(default_factory=list)
     links: list[tuple[int, bytes]] = field(default_factory=list)
     doubtful: frozenset[int] = frozenset()
@@ -92,6 +94,8 @@ class NodeReader:
                     head = self._last_of_page(address)
                 node.type = kind = self.reader.type_at(int.from_bytes(head[8:16], "little"))
                 if self._simple(kind, head, node):
+                    if not self.reader.lasts(kind, address):
+                        node.fixed.append((address + 8, head[8:]))
                     continue
                 steps = self._steps(kind, address, head, node, unfold=wanted[address] < self.limits.depth)
                 running.append((address, steps, next(steps)))
@@ -102,6 +106,14 @@ class NodeReader:
         while running:
             running = self._round(running)
         return self.nodes
+
+    def leaf(self, address: int, head: bytes) -> Node:
+        """The object of which the first 64 bytes are known, if it is a plain number or short text."""
+        node = Node(self.reader.type_at(int.from_bytes(head[8:16], "little")))
+        assert node.type is not None
+        if not self._simple(node.type, head, node):
+            node.why = "depth"
+        return node
 
     def _last_of_page(self, address: int) -> bytes:
         """The head of an object that ends where its page does, filled up with zeros."""
@@ -206,7 +218,7 @@ class NodeReader:
         elif kind.kind == "deque":
             yield from self._deque(address, head, node)
         elif kind.kind == "dict":
-            node.pairs = yield from self._dict(address, head, node)
+            node.pairs = [(key, value) for key, value, _ in (yield from self._dict(address, head, node))]
         if not kind.plain:
             node.fixed.append((address + 8, head[8:16]))
             yield from self._attributes(kind, address, head, node)
@@ -231,12 +243,15 @@ class NodeReader:
             sign, count = self._int_size(head)
             (digits,) = yield [(address + 24, 4 * count)]
             node.value = _from_digits(digits) * sign
+            node.fixed += [(address + 8, head[8:24]), (address + 24, digits)]
         elif kind.kind == "bytes":
+            node.fixed.append((address + 8, head[8:24]))
             node.size = self._length(kind, head)
             if self._too_long(node.size):
                 node.why = "hidden"
                 return
             (node.value,) = yield [(address + 32, node.size)]
+            node.fixed.append((address + 32, node.value))
         else:
             node.size, start, size, codec = self.reader.text_place(address, head)
             if self._too_long(node.size):
@@ -247,7 +262,7 @@ class NodeReader:
                 start = int.from_bytes(pointer, "little")
             (text,) = yield [(start, size)]
             node.value = decode(text, codec)
-            node.fixed.append((address + 8, head[8:24]))  # a str may grow where it stands
+            node.fixed += [(address + 8, head[8:24]), (start, text)]  # a str may grow where it stands
 
     def _sequence(self, kind: Type, address: int, head: bytes, node: Node) -> Steps:
         """list: +16 size, +24 pointer to the items, +32 room. tuple: +16 size, then the items."""
@@ -261,8 +276,7 @@ class NodeReader:
             node.fixed.append((address + 8, head[8:32]))
         self._affordable(size, 4)
         (raw,) = yield [(start, 8 * size)]
-        if kind.kind == "list":
-            node.links.append((start, raw))
+        node.links.append((start, raw))  # of a tuple too: one that was freed may be another now, at the same place
         node.items = list(struct.unpack(f"<{size}Q", raw))
 
     def _set(self, address: int, head: bytes, node: Node) -> Steps:
@@ -297,8 +311,11 @@ class NodeReader:
 
     def _dict(
         self, address: int, head: bytes, node: Node
-    ) -> Generator[list[Range], list[bytes], list[tuple[int, int]]]:
-        """+16 used, +32 keys, +40 values: the pointers of a split one, else 0. (+24 changes with each store.)"""
+    ) -> Generator[list[Range], list[bytes], list[tuple[int, int, int]]]:
+        """(key, value, where the value's pointer stands) of a dict.
+
+        +16 used, +32 keys, +40 values: the pointers of a split one, else 0. (+24 changes with each store.)
+        """
         used, _, keys_at, values = struct.unpack_from("<qqQQ", head, 16)
         node.fixed += [(address + 8, head[8:24]), (address + 32, head[32:48])]
         (raw,) = yield [(keys_at, KEYS_HEAD)]
@@ -309,14 +326,15 @@ class NodeReader:
         (entries,) = yield [(table.start, table.size)]
         words = struct.unpack(f"<{table.width * table.count}Q", entries)
         node.links.append((table.start, entries))
-        pairs = list(zip(words[table.width - 2 :: table.width], words[table.width - 1 :: table.width], strict=True))
+        keys, own = words[table.width - 2 :: table.width], words[table.width - 1 :: table.width]
+        first, step = table.start + 8 * (table.width - 1), 8 * table.width
         if values:
-            start = values + self.layout.values
-            (raw,) = yield [(start, 8 * table.count)]
-            node.links.append((start, raw))
+            first, step = values + self.layout.values, 8
+            (raw,) = yield [(first, 8 * table.count)]
+            node.links.append((first, raw))
             own = struct.unpack(f"<{table.count}Q", raw)
-            pairs = [(key, value) for (key, _), value in zip(pairs, own, strict=True)]
-        pairs = [(key, value) for key, value in pairs if key and value]
+        places = range(first, first + step * table.count, step)
+        pairs = [entry for entry in zip(keys, own, places, strict=True) if entry[0] and entry[1]]
         if len(pairs) != used:
             node.leaf, node.why = True, "changing"
         return pairs
@@ -351,6 +369,7 @@ class NodeReader:
             (pointer,) = struct.unpack_from("<Q", raw, before + offset)
             if pointer:
                 node.attributes.append((name, pointer))
+                node.places[name] = address + offset
         where, values = self._dict_place(kind, address, head, raw, before, inline=inline)
         if values:
             yield from self._values(kind, values, node)
@@ -369,9 +388,12 @@ class NodeReader:
         (dict_head,) = yield [(pointer, 48)]
         if not self.reader.type_at(int.from_bytes(dict_head[8:16], "little")).flags & DICT:
             raise Unreadable(f"the attributes at {where:#x} are in no dict")
-        pairs = yield from self._dict(pointer, dict_head, node)
-        names = yield from self._names([key for key, _ in pairs])
-        node.attributes += [(name, value) for name, (_, value) in zip(names, pairs, strict=True) if name]
+        entries = yield from self._dict(pointer, dict_head, node)
+        names = yield from self._names([key for key, _, _ in entries])
+        for name, (_, value, place) in zip(names, entries, strict=True):
+            if name:
+                node.attributes.append((name, value))
+                node.places[name] = place
 
     def _dict_place(
         self, kind: Type, address: int, head: bytes, raw: bytes, before: int, *, inline: bool
@@ -407,7 +429,10 @@ class NodeReader:
         node.fixed += fixed
         node.links.append((start, raw))
         pointers = struct.unpack(f"<{table.count}Q", raw)
-        node.attributes += [(name, pointer) for name, pointer in zip(names, pointers, strict=True) if pointer and name]
+        for number, (name, pointer) in enumerate(zip(names, pointers, strict=True)):
+            if pointer and name:
+                node.attributes.append((name, pointer))
+                node.places[name] = start + 8 * number
 
     def _shared(self, kind: Type) -> tuple[KeysTable, list[str], list[tuple[int, bytes]]] | None:
         """The shared keys of a class, their names, and what must stay the same for them to be true."""

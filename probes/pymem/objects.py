@@ -7,7 +7,7 @@ instance) is read before them and again after them; what changed meanwhile is re
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .memory import Unreadable
@@ -19,6 +19,7 @@ from .values import USUAL, Limits, Member, Obj, Plain, Unread, Value
 _TRIES = 5
 _DEEPEST = 64
 _MOST_ITEMS = 1 << 20
+_LEAF_BYTES = 56
 _MOST_BYTES = 1 << 28
 
 
@@ -66,6 +67,42 @@ def contents(reader: Reader, address: int) -> Contents:
     raise Unreadable(f"the object at {address:#x} of {reader.memory.name} is {node.why or 'changing'}")
 
 
+def read_attribute(reader: Reader, address: int, name: str, tries: int = 50) -> Value:
+    """One number or text that hangs on an instance, with nothing around it: a counter that moves all the time.
+
+    Pointer, value and pointer are read in one go. Unreadable when there is no such attribute, when it is no number or
+    text, or when it changed in every try.
+    """
+    source = NodeReader(reader, Limits(depth=1))
+    node = source.read({address: 0})[address]
+    where, pointer = node.places.get(name), dict(node.attributes).get(name)
+    if where is None or pointer is None:
+        what = node.type.name if node.type is not None else "object"
+        raise Unreadable(f"the {what} at {address:#x} has no attribute {name!r}")
+    ranges = [(address + 8, 8), (where, 8)]
+    owner = reader.memory.read(address + 8, 8)
+    for _ in range(tries):
+        found, missing = reader.memory.read_many([*ranges, (pointer + 8, _LEAF_BYTES), *ranges])
+        before, leaf, after = found[:16], found[16:-16], found[-16:]
+        if before == after and not missing and int.from_bytes(before[8:], "little") == pointer and before[:8] == owner:
+            value = source.leaf(pointer, bytes(8) + leaf)
+            if value.leaf and not value.why:
+                assert not isinstance(value.value, list)
+                return value.value
+            raise Unreadable(f"{name} is a {value.type.name if value.type else 'thing'}, which is not read alone")
+        pointer = int.from_bytes(after[8:], "little")
+    raise Unreadable(f"{name} of the object at {address:#x} changes each time it is read")
+
+
+class _Check(NamedTuple):
+    """Bytes that a node was read from. ``links``: they are the pointers to its children."""
+
+    node: int
+    at: int
+    before: bytes
+    links: bool = False
+
+
 class _Walk:
     """One reading. ``nodes``: objects by address, each read at the level where it was met first."""
 
@@ -81,13 +118,14 @@ class _Walk:
     # -- levels
 
     def explore(self, roots: Sequence[int]) -> None:
-        fresh = self._descend(dict.fromkeys(roots, 0))
+        fresh = self._descend(dict.fromkeys(roots, 0), set())
         for attempt in range(_TRIES):
             changed = self.changed(fresh)
             if not changed:
                 return
             if attempt == _TRIES - 1:
                 break
+            self.objects_left, self.source.bytes_left = self.limits.objects, self.limits.bytes
             fresh = self._again(changed)
         for address, words in changed.items():
             node = self.nodes[address]
@@ -96,83 +134,109 @@ class _Walk:
             else:
                 node.doubtful = words
 
-    def _descend(self, wanted: dict[int, int]) -> list[int]:
-        """Reads objects (address: level) and all below them that are not known; gives what it read."""
+    def _descend(self, wanted: dict[int, int], trusted: set[int]) -> list[int]:
+        """Reads objects (address: level) and all below them but the ``trusted``, which grow by what it reads, and
+        which it gives too. What was known before is not enough: its memory may be another object's now."""
         fresh: list[int] = []
+        deepest = min(self.limits.depth, _DEEPEST)
         while wanted:
             if len(wanted) > self.objects_left:
                 wanted = dict(list(wanted.items())[: self.objects_left])
             self.objects_left -= len(wanted)
             self.nodes.update(self.source.read(wanted))
+            trusted.update(wanted)
             fresh += wanted
             following: dict[int, int] = {}
             for address, level in wanted.items():
                 self.level_of[address] = min(level, self.level_of.get(address, level))
                 for child in self.nodes[address].children(self.limits.hidden):
-                    known = self.nodes.get(child)
-                    if known is None or (known.why == "depth" and level + 1 < min(self.limits.depth, _DEEPEST)):
+                    if child not in trusted or (self.nodes[child].why == "depth" and level + 1 < deepest):
                         following[child] = min(level + 1, following.get(child, level + 1))
             wanted = following
         return fresh
 
     def changed(self, addresses: Iterable[int]) -> dict[int, frozenset[int] | None]:
-        """Which of them are not as they were read: None, or those of their pointers that differ."""
-        checks: list[tuple[int, bool, int, bytes]] = []
+        """Which of them are not as they were read: None, or those of their pointers that lead elsewhere now.
+
+        Memory is used again within microseconds, often by the same kind of object: that a pointer is the same as before
+        does not tell that its object lived all the time. So each child is read between two looks at its pointer, three
+        neighbours in one read, which are done within a fraction of a microsecond.
+        """
+        checks: list[_Check] = []
         changed: dict[int, frozenset[int] | None] = {}
         for address in addresses:
             node = self.nodes[address]
             if node.why in ("unreadable", "changing"):
                 changed[address] = None
-            checks += [(address, True, at, raw) for at, raw in node.fixed]
-            checks += [(address, False, at, raw) for at, raw in node.links]
+            checks += [_Check(address, at, raw) for at, raw in node.fixed]
+            checks += [_Check(address, at, raw, links=True) for at, raw in node.links]
+            checks += self._edges(address, node)
         if not checks:
             return changed
-        now, missing = self.reader.memory.read_many([(at, len(raw)) for _, _, at, raw in checks])
+        now, missing = self.reader.memory.read_many([(check.at, len(check.before)) for check in checks])
         lost = set(missing)
         offset = 0
-        for number, (address, fixed, _, before) in enumerate(checks):
-            size = len(before)
+        for number, check in enumerate(checks):
+            size = len(check.before)
             after = now[offset : offset + size]
             offset += size
-            if after == before and number not in lost:
+            if after == check.before and number not in lost:
                 continue
-            if fixed or number in lost:
-                changed[address] = None
-            elif (known := changed.get(address, frozenset())) is not None:
-                olds, news = (struct.unpack_from(f"<{size // 8}Q", raw) for raw in (before, after))
-                changed[address] = known | {old for old, new in zip(olds, news, strict=True) if old != new}
+            if not check.links or number in lost:
+                changed[check.node] = None
+            elif (known := changed.get(check.node, frozenset())) is not None:
+                olds, news = (struct.unpack_from(f"<{size // 8}Q", raw) for raw in (check.before, after))
+                changed[check.node] = known | {old for old, new in zip(olds, news, strict=True) if old != new}
         return changed
 
-    def _again(self, changed: dict[int, frozenset[int] | None]) -> list[int]:
-        """Reads what changed once more, and those of its children that may be others now."""
-        kept: set[int] = set()
+    def _edges(self, address: int, node: Node) -> Iterator[_Check]:
+        """Pointer, child, pointer; for each child that is not there for good."""
+        wanted = set(node.children(self.limits.hidden))
+        for start, raw in node.links:
+            for number, pointer in enumerate(struct.unpack(f"<{len(raw) // 8}Q", raw)):
+                if pointer not in wanted:
+                    continue
+                child = self.nodes.get(pointer)
+                if child is None or not (child.fixed or child.links):
+                    continue
+                link = _Check(address, start + 8 * number, raw[8 * number : 8 * number + 8], links=True)
+                yield link
+                yield from (_Check(pointer, at, before) for at, before in child.fixed)
+                yield from (_Check(pointer, at, before, links=True) for at, before in child.links)
+                yield link
+
+    def _again(self, doubtful: dict[int, frozenset[int] | None]) -> list[int]:
+        """Reads what changed once more, and those of its children that may be others now; gives what is to be checked.
+
+        What holds a number or text that changed has not the one that it had: it is read again too, with all that it
+        holds of the kind. Containers that hang where they hung are kept: they were checked on their own.
+        """
+        hidden, known = self.limits.hidden, self.nodes.copy()
+        changed = dict(doubtful)
+        leaves = {address for address in doubtful if known[address].leaf}
+        for address in self._holders(leaves):
+            if changed.get(address, frozenset()) is not None:
+                changed[address] = (changed.get(address) or frozenset()) | leaves
         levels = {address: self.level_of.get(address, 0) for address in changed}
-        before = {address: self.nodes.pop(address) for address in changed}
         self.nodes.update(self.source.read(levels))
-        again: dict[int, int] = {}
+        trusted, below = set(changed), dict[int, int]()
         for address, words in changed.items():
-            old = before[address]
-            held = set() if words is None or old.why else set(old.children(self.limits.hidden)) - words
-            for child in self.nodes[address].children(self.limits.hidden):
-                known = self.nodes.get(child)
-                if known is not None and not known.leaf and child in held:
-                    kept.add(child)
-                elif child not in changed:
-                    again[child] = levels[address] + 1
-        stale = {child: self.nodes.pop(child) for child in again if child in self.nodes and child not in kept}
-        fresh = self._descend({child: level for child, level in again.items() if child not in kept})
-        other = {child for child, old in stale.items() if child in self.nodes and not _same(old, self.nodes[child])}
-        holders = [
-            address
-            for address, node in self.nodes.items()
-            if other and address not in changed and not other.isdisjoint(node.children(self.limits.hidden))
-        ]
-        parents = [
-            address
-            for address, node in self.nodes.items()
-            if address not in changed and not changed.keys().isdisjoint(node.children(self.limits.hidden))
-        ]
-        return list(dict.fromkeys([*changed, *fresh, *holders, *parents]))
+            old = known[address]
+            held = set() if words is None or old.why else set(old.children(hidden)) - words
+            for child in self.nodes[address].children(hidden):
+                if child in held and child in known and not known[child].leaf:
+                    trusted.add(child)
+                else:
+                    below[child] = levels[address] + 1
+        fresh = self._descend({child: level for child, level in below.items() if child not in trusted}, trusted)
+        others = {at for at in fresh if at in known and not _same(known[at], self.nodes[at])}
+        return list(dict.fromkeys([*changed, *fresh, *self._holders({*changed, *others})]))
+
+    def _holders(self, children: set[int]) -> list[int]:
+        if not children:
+            return []
+        hidden = self.limits.hidden
+        return [at for at, node in self.nodes.items() if not children.isdisjoint(node.children(hidden))]
 
     # -- values
 

@@ -100,5 +100,6 @@ def _find_small_ints(reader: Reader, version_info: int) -> None:
         if read_all(reader, table) != list(range(-5, _SMALL_INTS - 5)):
             raise Unreadable("they are no such ints")
         reader.small_int_table = table
+        reader.small_int_set = frozenset(table)
     except Unreadable as error:
         raise InferdbgError(f"the small ints of {reader.memory.name} are not where they should be: {error}") from error

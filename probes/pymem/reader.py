@@ -47,6 +47,7 @@ class Reader:
         self.small_ints: int | None = None
         """Address of the int 0, where those from -5 to 256 stand 32 bytes apart (3.11 on)."""
         self.small_int_table: tuple[int, ...] = ()
+        self.small_int_set: frozenset[int] = frozenset()
         """Addresses of those ints where they stand anywhere (3.10)."""
 
     def close(self) -> None:
@@ -204,6 +205,14 @@ class Reader:
             except Unreadable:
                 continue
         return ()
+
+    def lasts(self, kind: Type, address: int) -> bool:
+        """Whether a leaf is there for good: None, True, False and the small ints, to which most pointers lead."""
+        if kind.kind in ("none", "bool"):
+            return True
+        if self.small_ints is not None:
+            return -5 * 32 <= address - self.small_ints <= 256 * 32
+        return address in self.small_int_set
 
     # -- dicts: also those of types and modules
 

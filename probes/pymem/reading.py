@@ -1,8 +1,9 @@
 """Says what a reading is worth: where the thread that changes things stood before and after it.
 
 Reading twice proves nothing: a process that was stopped in the middle of a change is equal twice and half-changed. What
-tells is where its thread stands. Outside the functions that change things, at the same instruction before and after,
-with the same step number: the reading is ``consistent``. Inside one of them: ``mid``. Elsewhere afterwards: ``spans``.
+tells is where its thread stands. Outside the functions that change things, at the same instruction and with the same
+local variables before and after, with the same step number: the reading is ``consistent``. Inside one of them: ``mid``.
+Elsewhere afterwards: ``spans``.
 """
 
 from collections.abc import Callable, Collection
@@ -10,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from .frames import Frame, stack
+from .frames import Frame, local_words, stack
 from .memory import Unreadable
 from .reader import Reader
 
@@ -82,6 +83,7 @@ def _once(
 ) -> Reading[T]:
     first = counter() if counter is not None else None
     before, settled = stack(reader, thread)
+    place = _place(reader, before, loop)
     found = value()
     after, settled_after = stack(reader, thread)
     last = counter() if counter is not None else None
@@ -91,12 +93,12 @@ def _once(
     for frame in (*before, *after):
         if frame.function in changing:
             return Reading(found, "mid", before, function=frame.function)
-    if settled and settled_after and _place(before, loop) == _place(after, loop):
+    if settled and settled_after and place == _place(reader, after, loop):
         return Reading(found, "consistent", before)
     return Reading(found, "spans", before, steps=steps)
 
 
-def _place(frames: tuple[Frame, ...], loop: str | None) -> list[tuple[int, int, int]]:
-    """Where the calls from the outermost to ``loop`` stand: frame, code, instruction."""
+def _place(reader: Reader, frames: tuple[Frame, ...], loop: str | None) -> list[tuple[int, int, int, bytes]]:
+    """Where the calls from the outermost to ``loop`` stand: frame, code, instruction, local variables."""
     inner = next((number for number, frame in enumerate(frames) if frame.function == loop), 0)
-    return [(frame.address, frame.code, frame.instruction) for frame in frames[inner:]]
+    return [(one.address, one.code, one.instruction, local_words(reader, one)) for one in frames[inner:]]

@@ -24,8 +24,8 @@ SUPPORTED = [(3, minor) for minor in range(10, 15)]
 TARGET = Path(__file__).parents[2] / "fixtures" / "pymem" / "target.py"
 _NAME = re.compile(r"python3(\.\d+)?$")
 _ASK = (
-    "import sys, sysconfig; "
-    "print(*sys.version_info[:2], sys.implementation.name, sysconfig.get_config_var('Py_ENABLE_SHARED'))"
+    "import sys; maps = open('/proc/self/maps').read(); "
+    "print(*sys.version_info[:2], sys.implementation.name, int('/libpython' in maps))"
 )
 
 
