@@ -7,16 +7,16 @@ import pytest
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.processes import Process
 from inferdbg.probes.cgroups import Limits, groups, parse_cpus, parse_memory, read_limits
+from inferdbg.probes.process_table import descendants, parse_stat
 from inferdbg.probes.processes import (
     ProcessFiles,
     ProcFiles,
+    Title,
     count_of_list,
-    descendants,
     parse,
     parse_open_files_limit,
-    parse_stat,
     parse_status,
-    role_of,
+    title_of,
 )
 
 STAT = (
@@ -44,7 +44,7 @@ def test_a_process_is_read_from_its_files() -> None:
 
 
 def test_what_may_not_be_read_is_unknown() -> None:
-    found = parse([ProcFiles(STAT)], b"", Limits(), {6071: "engine"}, ORIGIN)
+    found = parse([ProcFiles(STAT)], b"", Limits(), {6071: Title("engine")}, ORIGIN)
     assert found.items == (Process(6071, "VLLM::Worker (1)", "engine", "D", 100 * 10**9, None, 93),)
     assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (None, None, None)
 
@@ -72,10 +72,13 @@ def test_processors_are_counted(text: str | None, count: int | None) -> None:
 
 
 def test_roles_come_from_the_names_that_engines_give() -> None:
-    assert role_of("VLLM::EngineCor") == "engine"
-    assert role_of("VLLM::Worker_TP") == "worker"
-    assert role_of("sglang::schedul") == "engine"
-    assert role_of("bash") is None
+    assert title_of("VLLM::EngineCor", ("VLLM::EngineCore_DP1",)) == Title("engine core", "DP1", "VLLM::EngineCore_DP1")
+    assert title_of("VLLM::Worker_DP", ("VLLM::Worker_DP0_TP1",)) == Title("worker", "DP0 TP1", "VLLM::Worker_DP0_TP1")
+    assert title_of("sglang::schedul", ()).role == "engine core"
+    assert title_of("python3", ("python3", "-c", "from multiprocessing.resource_tracker import main;main(7)")) == Title(
+        "resource tracker"
+    )
+    assert title_of("bash", ("bash",)) == Title()
 
 
 def test_descendants_are_found_through_any_generation() -> None:

@@ -6,7 +6,9 @@ from inferdbg.facts.provenance import Origin
 
 
 class Process(Struct, frozen=True, gc=False, omit_defaults=True):
-    """``state`` is the letter of /proc/PID/stat (R, S, D, T, Z); ``cpu_ns`` is user + system since its start."""
+    """``role``: engine, front end, engine core, worker, resource tracker …; ``rank``: which of several, as the engine
+    writes it (``DP0 TP1``). ``state`` is the letter of /proc/PID/stat (R, S, D, T, Z); ``cpu_ns`` is user + system since
+    its start. ``pss_bytes``: its share of memory that several have mapped; read of orphans only."""
 
     pid: int
     name: str
@@ -17,13 +19,17 @@ class Process(Struct, frozen=True, gc=False, omit_defaults=True):
     threads: int | None = None
     open_files: int | None = None
     open_files_limit: int | None = None
+    rank: str | None = None
+    pss_bytes: int | None = None
 
 
 class Processes(Struct, frozen=True, gc=False, omit_defaults=True):
-    """``cpus``: processors the target may use; ``memory_bytes``: of the machine."""
+    """``cpus``: processors the target may use; ``memory_bytes``: of the machine. ``orphans``: engine cores and workers
+    on this machine whose front end is gone, of the target or of another server."""
 
     origin: Origin
     items: tuple[Process, ...] = ()
     cpus: int | None = None
     memory_bytes: int | None = None
     memory_available_bytes: int | None = None
+    orphans: tuple[Process, ...] = ()

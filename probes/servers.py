@@ -1,0 +1,346 @@
+"""Finds other people's servers on this machine (vLLM, SGLang, llama.cpp, ollama, TGI and others), by /proc alone.
+
+Read first is what no stuck process can keep for itself: stat (with comm) of everybody, then status, links and sockets
+of those that matter. Arguments and mapped libraries are read in a child that is given up when it hangs. Nothing is
+asked of a server unless it listens on several ports and only its own answer tells which is the right one: then GET
+/version or /health.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from . import roles
+from .families import Family, Known, by_titles, families
+from .process_table import Stat, read_table, start_mono_ns
+from .processes import kilobytes, parse_status
+from .roles import CORE, FRONT_END, LAUNCHER, Part
+from .slow_files import Slow, read_slow
+from .sockets import Listener, listeners, own_address, socket_inodes, unique, url_of
+
+_INIT_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/uapi/linux/nsfs.h."""
+_PORTS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "vllm": (("--port",), 8000),
+    "sglang": (("--port",), 30000),
+    "llama.cpp": (("--port",), 8080),
+    "ollama": ((), 11434),
+    "tgi": (("--port", "-p"), 3000),
+    "tensorrt-llm": (("--port",), 8000),
+    "lmdeploy": (("--server-port",), 23333),
+}
+"""Options that name the HTTP port, and the port without them."""
+_MODELS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("--model", "--served-model-name"),
+    "sglang": ("--model-path", "--model", "--served-model-name"),
+    "llama.cpp": ("-m", "--model", "-hf", "--hf-repo", "-a", "--alias"),
+    "tgi": ("--model-id",),
+    "tensorrt-llm": ("--model",),
+}
+"""Options that name the model; the last that is given counts."""
+_CONTAINER = re.compile(
+    r"(?:docker|crio|libpod|cri-containerd|containerd|lxc)?[-/:.]?([0-9a-f]{64})|/lxc(?:\.payload)?[./]([\w-]+)"
+)
+_HIDEPID = re.compile(r"^\S+ /proc proc \S*hidepid=(?:[124]|inv|noaccess|ptrace)", re.MULTILINE)
+_MOST_LISTENING = 32
+
+
+class Member(Struct, frozen=True, gc=False):
+    """A process of a server. ``name``: its whole title where that could be read. ``rank``: as the engine writes it.
+    ``start_ticks``: with the PID it names a process for ever."""
+
+    pid: int
+    name: str
+    role: str | None = None
+    rank: str | None = None
+    start_ticks: int = 0
+
+
+class FoundServer(Struct, frozen=True):
+    """``members``: every process of it, the front end first; of orphans, whose front end is gone, the engine core or
+    the worker that is left. ``url``: where it answers HTTP (None: it does not listen, or where cannot be told).
+    ``starting``: it is there to listen and does not yet. ``container``: the first letters of its id. ``age_ns``: since
+    the first of its processes started. ``memory_bytes``: what orphans hold, shared memory counted once."""
+
+    engine: str
+    members: tuple[Member, ...]
+    age_ns: int
+    url: str | None = None
+    model: str | None = None
+    orphaned: bool = False
+    starting: bool = False
+    container: str | None = None
+    uid: int | None = None
+    box_path: str | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self.orphaned
+
+    @property
+    def pid(self) -> int:
+        return self.members[0].pid
+
+    @property
+    def front_pid(self) -> int | None:
+        return None if self.orphaned else self.pid
+
+    @property
+    def core_pids(self) -> tuple[int, ...]:
+        return tuple(member.pid for member in self.members if member.role == CORE)
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(member.pid for member in self.members)
+
+
+class FoundServers(Struct, frozen=True):
+    """``servers``: the oldest first, orphans last. ``unseen``: what could not be looked at and what to type to see
+    it, lines for people."""
+
+    servers: tuple[FoundServer, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+Ask = Callable[[str], bool]
+"""Whether a server answers at that URL."""
+
+
+def discover_servers(
+    *, now_mono_ns: int, proc: str = "/proc", skip: Collection[int] = (), ask: Ask = lambda url: False
+) -> FoundServers:
+    """Every server that its processes give away. ``skip``: PIDs of engines that are known otherwise. ``ask``: decides
+    between several ports; by default nobody is asked."""
+    table = read_table(proc)
+    unseen: list[str] = []
+    arguments = _arguments(table, proc, unseen)
+    known = _known(table, arguments, proc, unseen)
+    found = [
+        _server(one, table, known, arguments, proc, now_mono_ns, ask, unseen)
+        for one in families(table, known)
+        if not any(pid in skip for pid in one.pids)
+    ]
+    unseen += _hidden(proc)
+    found.sort(key=lambda server: (server.orphaned, -server.age_ns))
+    return FoundServers(tuple(found), tuple(dict.fromkeys(unseen)))
+
+
+def _arguments(table: Mapping[int, Stat], proc: str, unseen: list[str]) -> dict[int, tuple[str, ...]]:
+    """Of whoever may be part of a server, by its name."""
+    wanted = [pid for pid, stat in table.items() if roles.may_be_server(stat.comm)]
+    read = read_slow([f"{proc}/{pid}/cmdline" for pid in wanted])
+    unseen += _stuck(read, table)
+    return {pid: roles.split(read.contents.get(f"{proc}/{pid}/cmdline", b"")) for pid in wanted}
+
+
+def _known(
+    table: Mapping[int, Stat], arguments: Mapping[int, tuple[str, ...]], proc: str, unseen: list[str]
+) -> dict[int, Known]:
+    known = by_titles(table)
+    unmarked: list[int] = []
+    for pid, argv in arguments.items():
+        if pid in known:
+            whole = roles.part_of_title(argv[0]) if argv else None
+            known[pid] = Known(whole or known[pid].part, argv[0] if whole is not None else table[pid].comm, argv)
+        elif (part := roles.part_of_arguments(argv)) is not None:
+            known[pid] = Known(part, table[pid].comm, argv)
+        elif roles.helper_of_arguments(argv) is None:
+            unmarked.append(pid)
+    return known | _by_libraries(unmarked, table, arguments, proc, unseen)
+
+
+def _by_libraries(
+    pids: Sequence[int],
+    table: Mapping[int, Stat],
+    arguments: Mapping[int, tuple[str, ...]],
+    proc: str,
+    unseen: list[str],
+) -> dict[int, Known]:
+    """Programs that listen and have an engine's library mapped: a name of their own hides what they are."""
+    listening = [pid for pid in pids if _own_listeners(pid, proc)][:_MOST_LISTENING]
+    if not listening:
+        return {}
+    read = read_slow([f"{proc}/{pid}/maps" for pid in listening], limit=4 << 20)
+    unseen += _stuck(read, table)
+    engines = {pid: roles.engine_of_maps(read.contents.get(f"{proc}/{pid}/maps", b"")) for pid in listening}
+    return {
+        pid: Known(Part(engine, FRONT_END), table[pid].comm, arguments[pid])
+        for pid, engine in engines.items()
+        if engine is not None
+    }
+
+
+def _stuck(read: Slow, table: Mapping[int, Stat]) -> list[str]:
+    """Who does not let itself be read, which is worth knowing in itself."""
+    pids = [int(path.split("/")[-2]) for path in read.stuck]
+    return [
+        f"process {pid} ({table[pid].comm if pid in table else '?'}) does not let its arguments be read: it hangs in "
+        f"the kernel. See: cat /proc/{pid}/stack (root)"
+        for pid in pids
+    ]
+
+
+def _server(
+    one: Family,
+    table: Mapping[int, Stat],
+    known: Mapping[int, Known],
+    arguments: Mapping[int, tuple[str, ...]],
+    proc: str,
+    now_mono_ns: int,
+    ask: Ask,
+    unseen: list[str],
+) -> FoundServer:
+    members = tuple(_members(one, table, known, arguments))
+    first = members[0].pid
+    status = parse_status(_read(f"{proc}/{first}/status"))
+    uid = int(status["Uid"].split()[0]) if status.get("Uid") else None
+    argv = known[first].argv if first in known else ()
+    started = min(table[pid].start_ticks for pid in one.pids)
+    age_ns = max(0, now_mono_ns - start_mono_ns(started, _read(f"{proc}/uptime"), now_mono_ns))
+    container = container_of(_read(f"{proc}/{first}/cgroup"))
+    if one.root is None:
+        memory = _memory(one.pids, proc)
+        return FoundServer(
+            one.engine, members, age_ns, orphaned=True, container=container, uid=uid, memory_bytes=memory
+        )
+    serves = first in known
+    url, starting = _address(one.engine, first, members, argv, proc, uid, ask, unseen) if serves else (None, False)
+    return FoundServer(
+        one.engine,
+        members,
+        age_ns,
+        url=url,
+        model=_model(one.engine, argv),
+        starting=starting,
+        container=container,
+        uid=uid,
+    )
+
+
+def _members(
+    one: Family,
+    table: Mapping[int, Stat],
+    known: Mapping[int, Known],
+    arguments: Mapping[int, tuple[str, ...]],
+) -> Iterable[Member]:
+    for pid in one.pids:
+        stat = table[pid]
+        if pid in known:
+            part = known[pid].part
+            yield Member(pid, known[pid].name, part.role, part.rank, stat.start_ticks)
+        else:
+            role = FRONT_END if pid == one.root else roles.helper_of_arguments(arguments.get(pid, ()))
+            yield Member(pid, stat.comm, role, None, stat.start_ticks)
+
+
+def _address(
+    engine: str,
+    pid: int,
+    members: Sequence[Member],
+    argv: Sequence[str],
+    proc: str,
+    uid: int | None,
+    ask: Ask,
+    unseen: list[str],
+) -> tuple[str | None, bool]:
+    """The URL and whether it is still to come."""
+    options, usual = _PORTS.get(engine, (("--port",), 8000))
+    named = roles.option(argv, *options) if options else None
+    wanted = int(named) if named is not None and named.isdecimal() else usual
+    fronts = [member.pid for member in members if member.role in (FRONT_END, LAUNCHER)]
+    everyone = listeners(f"{proc}/{pid}")
+    inodes = [socket_inodes(f"{proc}/{front}") for front in fronts]
+    denied = all(found is None for found in inodes)
+    own = {inode for found in inodes if found is not None for inode in found}
+    heard = unique([one for one in everyone if (one.uid == uid and one.port == wanted if denied else one.inode in own)])
+    if not heard:
+        return None, not denied
+    host_of = _reach(pid, proc, unseen)
+    right = [one for one in heard if one.port == wanted] or heard
+    if len(right) > 1:
+        right = [one for one in right if ask(host_of(one))] or right
+    return host_of(right[0]), False
+
+
+def _reach(pid: int, proc: str, unseen: list[str]) -> Callable[[Listener], str]:
+    """How a listener of that process is named from here."""
+    ours, theirs = _link(f"{proc}/self/ns/net"), _link(f"{proc}/{pid}/ns/net")
+    if theirs is None or ours == theirs:
+        return lambda one: url_of(one.host, one.port)
+    address = own_address(f"{proc}/{pid}")
+    if address is None:
+        unseen.append(f"process {pid} has a network of its own: name the address that leads to it, inferdbg attach URL")
+    return lambda one: url_of(address or one.host, one.port)
+
+
+def _own_listeners(pid: int, proc: str) -> list[Listener]:
+    inodes = socket_inodes(f"{proc}/{pid}")
+    if not inodes:
+        return []
+    return [one for one in listeners(f"{proc}/{pid}") if one.inode in inodes]
+
+
+def _model(engine: str, argv: Sequence[str]) -> str | None:
+    """By its options; of ``vllm serve MODEL`` by its place."""
+    names = _MODELS.get(engine, ())
+    found = [value for name in names if (value := roles.option(argv, name)) is not None]
+    if found:
+        return found[-1]
+    if engine in ("vllm", "tensorrt-llm"):
+        for at, word in enumerate(argv[:5]):
+            if word == "serve" or os.path.basename(word) == "trtllm-serve":
+                follows = argv[at + 1 : at + 2]
+                return follows[0] if follows and not follows[0].startswith("-") else None
+    return None
+
+
+def _memory(pids: Sequence[int], proc: str) -> int | None:
+    """What would be free without them: their PSS, or RSS where that may not be read."""
+    read = read_slow([f"{proc}/{pid}/smaps_rollup" for pid in pids])
+    total = 0
+    for pid in pids:
+        rollup = parse_status(read.contents.get(f"{proc}/{pid}/smaps_rollup", b""))
+        status = parse_status(_read(f"{proc}/{pid}/status"))
+        total += kilobytes(rollup.get("Pss") or status.get("VmRSS")) or 0
+    return total or None
+
+
+def container_of(cgroup: bytes) -> str | None:
+    """The first twelve letters of a container's id, as its own tools print it, from /proc/PID/cgroup."""
+    found = _CONTAINER.search(cgroup.decode("utf-8", "replace"))
+    if found is None:
+        return None
+    return found[1][:12] if found[1] else found[2]
+
+
+def _hidden(proc: str) -> list[str]:
+    """What nobody in our place can see."""
+    lines: list[str] = []
+    namespace = _link(f"{proc}/self/ns/pid")
+    if namespace is not None and namespace != _INIT_PID_NAMESPACE:
+        lines.append(
+            "this is a container: engines outside of it cannot be seen. Run inferdbg on the host, or share the PID "
+            "namespace (docker run --pid=host or --pid=container:NAME, kubectl debug --target=CONTAINER)"
+        )
+    mounts = _read(f"{proc}/self/mounts").decode("utf-8", "replace")
+    if _HIDEPID.search(mounts) and os.geteuid():
+        lines.append("/proc hides other users' processes (hidepid): run inferdbg with sudo to see theirs")
+    return lines
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(1 << 16)
+    except OSError:
+        return b""
