@@ -9,6 +9,8 @@ from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.kernels import Kernels
 from inferdbg.facts.sections.kvcache import KVCache
+from inferdbg.facts.sections.metrics import Metrics
+from inferdbg.facts.sections.prefixes import Prefixes
 from inferdbg.facts.sections.processes import Processes
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Requests
@@ -44,7 +46,9 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     steps: Steps | None = None
     kernels: Kernels | None = None
     events: Events | None = None
+    prefixes: Prefixes | None = None
     processes: Processes | None = None
+    metrics: Metrics | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -57,7 +61,9 @@ SECTIONS: tuple[str, ...] = (
     "steps",
     "kernels",
     "events",
+    "prefixes",
     "processes",
+    "metrics",
 )
 
 SECTION_TYPES: dict[str, type[Struct]] = {

@@ -43,7 +43,19 @@ class EngineConfig(Struct, frozen=True, gc=False, omit_defaults=True):
     backend: str | None = None
 
 
+class Health(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What /health answered when it was last asked (``mono_ns``), and how long that took. ``answer`` is the HTTP status
+    (``200``, ``503``) or why there was none: ``refused``, ``no answer``, ``broken``. A server that is asked for its
+    health speaks of its front end only: 200 does not say that the engine moves."""
+
+    answer: str
+    took_ns: int
+    mono_ns: int
+
+
 class Server(Struct, frozen=True, gc=False, omit_defaults=True):
+    """``restarts``: how often it was seen to begin anew while it was looked at."""
+
     origin: Origin
     engine: str
     version: str | None = None
@@ -55,3 +67,5 @@ class Server(Struct, frozen=True, gc=False, omit_defaults=True):
     model: ModelFacts | None = None
     config: EngineConfig | None = None
     box_path: str | None = None
+    health: Health | None = None
+    restarts: int | None = None
