@@ -22,6 +22,7 @@ _DEPTHS = {
     "steps": "steps",
     "kernels": "kernels",
     "events": "events",
+    "prefixes": "prefix tree",
     "processes": "processes",
 }
 

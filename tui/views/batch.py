@@ -150,9 +150,9 @@ def _by_step(window: Window, first: int) -> dict[int, list[Event]]:
     for snapshot in reversed(window.snapshots):
         items = snapshot.events.items if snapshot.events is not None else ()
         for event in reversed(items):
-            if event.step >= first:
+            if event.step is not None and event.step >= first:
                 found.setdefault(event.step, []).insert(0, event)
-        if items and items[0].step < first:
+        if items and items[0].step is not None and items[0].step < first:
             break
     return found
 

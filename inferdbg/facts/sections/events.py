@@ -7,12 +7,13 @@ from inferdbg.facts.provenance import Origin
 
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     """``kind``: rejected, scheduled, first token, preempted, evicted, copied on write, finished, aborted, failed,
-    fault, logged. ``request``: number of whom it befell; ``other``: number of whom it was done for;
+    fault, logged; of KV events stored, removed, cleared. ``step``: None where the source knows no steps.
+    ``request``: number of whom it befell; ``other``: number of whom it was done for;
     ``block`` and ``tokens``: what it was about; ``text``: the reason or the log line."""
 
     seq: int
     mono_ns: int
-    step: int
+    step: int | None
     kind: str
     request: int | None = None
     other: int | None = None
