@@ -1,0 +1,366 @@
+"""KV events of a server, subscribed to over ZMQ: rebuilt into the blocks it can reuse and the tree of their prefixes.
+
+A thread takes messages as they come, so that no prompt lies in a queue; a read only says how things stand. What it
+costs the server: another subscriber of its publishing thread, and one look through its replay buffer (as a rule 10,000
+messages) when we join or find a gap.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from inferdbg import text
+from inferdbg.collect.probe import SECOND, Reading
+from inferdbg.errors import InferdbgError
+from inferdbg.facts.provenance import Origin
+
+from .batches import Batch, parse
+from .following import Following
+from .rebuilt import Rebuilt
+
+if TYPE_CHECKING:
+    import zmq
+
+MOST_RANKS = 64
+MAX_MESSAGE_BYTES = 64 << 20
+_MOST_QUEUED = 100_000
+_FIRST_PATIENCE_S = 1.0
+_POLL_MS = 50
+_AT_ONCE = 500
+"""Messages taken before the other socket is looked at."""
+_END = (1 << 64) - 1
+_HEARTBEAT_MS = 5_000
+
+
+@dataclass
+class KVEvents:
+    """``endpoint`` and ``replay`` as the server's ``--kv-events-config`` has them, ``*`` being this machine: we connect
+    to both. ``@tcp://127.0.0.1:5557``: the server connects (vLLM does, to any address without a ``*``), so we bind.
+    ``topic``: what the server's topic begins with, where several servers publish to one address.
+
+    Raises InferdbgError where pyzmq is missing or the address is none.
+    """
+
+    endpoint: str
+    replay: str | None = None
+    topic: str = ""
+
+    name = "kv events"
+    sections = ("prefixes", "events")
+    cadence_ns = SECOND
+    deadline_ns = 10 * SECOND
+    isolated = True
+
+    def __post_init__(self) -> None:
+        self._subscription: _Subscription | None = None
+
+    def read(self, now_ns: int) -> Reading:
+        if self._subscription is None:
+            self._subscription = _Subscription(self.endpoint, self.replay, self.topic)
+            self._subscription.begun.wait(_FIRST_PATIENCE_S)
+        return self._subscription.reading(self.name, now_ns)
+
+    def close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+
+
+class _Rank:
+    """Batches of one data-parallel rank on their way to ``Rebuilt``."""
+
+    def __init__(self, rank: int, rebuilt: Rebuilt, *, replays: bool) -> None:
+        self.rank = rank
+        self.rebuilt = rebuilt
+        self.topic: bytes | None = None
+        self.following = Following(self, replays=replays)
+
+    def apply(self, batch: Batch, now_ns: int) -> None:
+        self.rebuilt.apply(batch, now_ns)
+
+    def missed(self, count: int, *, at_start: bool) -> None:
+        self.rebuilt.doubt(self.rank, f"batch, {'published before we joined' if at_start else 'lost'}", count)
+
+    def restarted(self) -> None:
+        self.rebuilt.restart(self.rank)
+
+
+class Ranks:
+    """Messages in, blocks out: everything but the sockets. Not for two threads at once."""
+
+    def __init__(self, *, replays: bool) -> None:
+        self.rebuilt = Rebuilt()
+        self.ranks: dict[int, _Rank] = {}
+        self.foreign = 0
+        self._replays = replays
+        self._replay_rank = 0
+
+    def live(self, frames: list[bytes], now_ns: int) -> None:
+        """A message of the subscription: topic, number (8 bytes, big-endian), batch."""
+        if len(frames) != 3 or len(frames[1]) != 8:
+            self.rebuilt.unreadable += 1
+            return
+        topic, seq = frames[0].partition(b"\0")[0], int.from_bytes(frames[1], "big")
+        batch = self._parsed(frames[2])
+        rank = self._rank(batch.rank)
+        if rank is None or seq == _END:
+            self.rebuilt.unreadable += 1
+            return
+        if rank.topic not in (None, topic):
+            self.foreign += 1
+            return
+        rank.topic = topic
+        rank.following.live(seq, batch, now_ns)
+
+    def replay(self, frames: list[bytes], now_ns: int) -> None:
+        """A message of the replay socket: nothing, perhaps the topic, number, batch; at the end the number is -1."""
+        if len(frames) not in (3, 4) or frames[0] or len(frames[-2]) != 8:
+            self.rebuilt.unreadable += 1
+            return
+        seq = int.from_bytes(frames[-2], "big")
+        if seq == _END and not frames[-1]:
+            self._replaying().replay_ended(now_ns)
+            return
+        batch = self._parsed(frames[-1])
+        rank = self._rank(batch.rank)
+        if rank is not None:
+            rank.following.replay(seq, batch, now_ns)
+
+    def wanted(self, now_ns: int) -> int | None:
+        """The number from which to ask the replay socket, when it is to be asked."""
+        return self._replaying().wanted(now_ns) if self._replays else None
+
+    def settle(self, now_ns: int) -> None:
+        """Everything that had come is fed."""
+        for rank in self.ranks.values():
+            rank.following.settle(now_ns)
+
+    @property
+    def caught_up(self) -> bool:
+        """What was published before we joined is here, or is not to be had."""
+        return bool(self.ranks) and all(rank.following.caught_up for rank in self.ranks.values())
+
+    @property
+    def begun(self) -> bool:
+        """There is something to show."""
+        return self.caught_up and any(not rank.following.untouched for rank in self.ranks.values())
+
+    def doubts(self) -> list[str]:
+        """Why blocks are not certain just now."""
+        if not self.caught_up:
+            return ["what was published before we joined is still to come"]
+        waiting = sum(rank.following.waiting for rank in self.ranks.values())
+        return [f"what lies before {_batches(waiting)} is still to come"] if waiting else []
+
+    @property
+    def missed(self) -> int | None:
+        known = [rank.following.missed for rank in self.ranks.values()]
+        return None if not known or None in known else sum(count for count in known if count is not None)
+
+    @property
+    def replayed(self) -> int:
+        return sum(rank.following.replayed for rank in self.ranks.values())
+
+    def _parsed(self, payload: bytes) -> Batch:
+        try:
+            return parse(payload)
+        except ValueError:
+            self.rebuilt.unreadable += 1
+            return Batch(0, next(iter(self.ranks)) if len(self.ranks) == 1 else self._replay_rank, (), readable=False)
+
+    def _rank(self, number: int) -> _Rank | None:
+        """A replay socket speaks for one rank: for the first one that was heard of."""
+        if number in self.ranks:
+            return self.ranks[number]
+        asked = self.ranks.get(self._replay_rank)
+        if self._replays and (asked is None or asked.following.untouched):
+            self.ranks.pop(self._replay_rank, None)
+            self._replay_rank = number
+            rank = asked or _Rank(number, self.rebuilt, replays=True)
+            rank.rank = number
+        elif len(self.ranks) < MOST_RANKS:
+            rank = _Rank(number, self.rebuilt, replays=False)
+        else:
+            return None
+        self.ranks[number] = rank
+        return rank
+
+    def _replaying(self) -> Following:
+        rank = self._rank(self._replay_rank)
+        assert rank is not None
+        return rank.following
+
+
+class _Subscription:
+    """The sockets, and the thread that alone touches them."""
+
+    def __init__(self, endpoint: str, replay: str | None, topic: str) -> None:
+        zmq = _zmq()
+        self._lock = threading.Lock()
+        self._ranks = Ranks(replays=replay is not None)
+        self._problem = ""
+        self._connected_ns: int | None = None
+        self._parted_ns: int | None = None
+        self._publishers = 0
+        self._ending = False
+        self.begun = threading.Event()
+        self._endpoint = endpoint
+        self._replay_endpoint = replay
+        self._context = zmq.Context(io_threads=1)
+        self._live = self._context.socket(zmq.SUB)
+        self._replay = self._context.socket(zmq.DEALER)
+        try:
+            for socket in (self._live, self._replay):
+                socket.setsockopt(zmq.LINGER, 0)
+                socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+                socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+                socket.setsockopt(zmq.RCVHWM, _MOST_QUEUED)
+            self._replay.setsockopt(zmq.IMMEDIATE, 1)  # a question waits for no server
+            self._live.setsockopt(zmq.SUBSCRIBE, topic.encode())
+            self._monitor = self._live.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            if endpoint.startswith("@"):
+                _opened(self._live.bind, endpoint[1:])
+            else:
+                _opened(self._live.connect, _here(endpoint))
+            if replay is not None:
+                _opened(self._replay.connect, _here(replay))
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._thread = threading.Thread(target=self._run, name="kv events", daemon=True)
+        self._thread.start()
+
+    def reading(self, probe: str, now_ns: int) -> Reading:
+        """How things stand."""
+        with self._lock:
+            ranks = self._ranks
+            if self._problem:
+                raise InferdbgError(self._problem)
+            if all(rank.following.untouched for rank in ranks.ranks.values()):
+                return self._nothing_yet(now_ns)
+            rebuilt = ranks.rebuilt
+            if rebuilt.shape_due(now_ns):
+                began = time.monotonic_ns()
+                rebuilt.work_out(now_ns)
+                rebuilt.shape_took(time.monotonic_ns() - began)
+            doubts = ranks.doubts()
+            if self._publishers <= 0 and self._parted_ns is not None:
+                doubts.insert(0, f"no publisher for {text.duration(now_ns - self._parted_ns)}")
+            known = rebuilt.prefixes(Origin(probe, now_ns, "reported"), ranks.missed, ranks.replayed, doubts)
+            if not known.complete:
+                known = msgspec.structs.replace(known, origin=Origin(probe, now_ns, "inferred"))
+            happened = rebuilt.happened(Origin(probe, now_ns, "reported"))
+            gone = self._publishers <= 0 and self._parted_ns is not None
+            message, hint = known.why, ""
+            if ranks.foreign:
+                message = (
+                    f"{text.counted(ranks.foreign, 'message')} of another topic left out{message and '; '}{message}"
+                )
+                hint = "two servers publish to this address: name the topic of one"
+            elif known.missed_batches and self._replay_endpoint is None:
+                hint = "with a replay_endpoint in --kv-events-config earlier batches could be asked for"
+        return Reading({"prefixes": known, "events": happened}, "stale" if gone else "ok", message, hint)
+
+    def close(self) -> None:
+        self._ending = True
+        self._thread.join()
+
+    def _nothing_yet(self, now_ns: int) -> Reading:
+        if self._publishers > 0:
+            return Reading(status="stale", message=f"{self._endpoint}: a publisher is there and has published nothing")
+        if self._endpoint.startswith("@"):
+            return Reading(
+                status="absent",
+                message=f"no server has connected to {self._endpoint[1:]}",
+                hint="the server's --kv-events-config needs this address as its endpoint",
+            )
+        hint = f"a server whose endpoint has no * connects instead: then --events @{self._endpoint}"
+        return Reading(status="absent", message=f"nobody publishes at {self._endpoint}", hint=hint)
+
+    def _run(self) -> None:
+        zmq = _zmq()
+        poller = zmq.Poller()
+        for socket in (self._live, self._replay, self._monitor):
+            poller.register(socket, zmq.POLLIN)
+        try:
+            while not self._ending:
+                ready = dict(poller.poll(_POLL_MS))
+                now_ns = time.monotonic_ns()
+                with self._lock:
+                    if self._monitor in ready:
+                        self._notice(now_ns)
+                    took = self._take(self._replay, self._ranks.replay, now_ns) if self._replay in ready else 0
+                    took += self._take(self._live, self._ranks.live, now_ns) if self._live in ready else 0
+                    self._ask(now_ns)
+                    if took < _AT_ONCE:
+                        self._ranks.settle(now_ns)
+                    if self._ranks.begun:
+                        self.begun.set()
+        except Exception as error:  # noqa: BLE001  # the next read says it
+            self._problem = f"{type(error).__name__}: {error}"
+        finally:
+            self._live.disable_monitor()
+            self._context.destroy(linger=0)
+
+    def _take(self, socket: "zmq.Socket[bytes]", feed: Callable[[list[bytes], int], None], now_ns: int) -> int:
+        zmq = _zmq()
+        for taken in range(_AT_ONCE):
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return taken
+            feed(frames, now_ns)
+        return _AT_ONCE
+
+    def _ask(self, now_ns: int) -> None:
+        zmq = _zmq()
+        seq = self._ranks.wanted(now_ns)
+        if seq is not None:
+            with suppress(zmq.Again):
+                self._replay.send_multipart([b"", seq.to_bytes(8, "big")], zmq.NOBLOCK)
+
+    def _notice(self, now_ns: int) -> None:
+        """Who comes and goes."""
+        from zmq.utils.monitor import recv_monitor_message
+
+        zmq = _zmq()
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._publishers += 1
+                self._parted_ns = None
+            elif event == zmq.EVENT_DISCONNECTED:
+                self._publishers -= 1
+                self._parted_ns = now_ns
+
+
+def _zmq() -> ModuleType:
+    try:
+        import zmq
+    except ImportError:
+        raise InferdbgError("KV events need pyzmq, which is not installed", "pip install 'inferdbg[events]'") from None
+    return zmq
+
+
+def _here(endpoint: str) -> str:
+    """What to connect to for an address as the server has it: ``*`` and its like are this machine."""
+    for everywhere, here in (("//*:", "//127.0.0.1:"), ("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
+        endpoint = endpoint.replace(everywhere, here)
+    return endpoint
+
+
+def _opened(open_it: Callable[[str], object], address: str) -> None:
+    try:
+        open_it(address)
+    except _zmq().ZMQError as error:
+        raise InferdbgError(f"{address}: {error}", "an address looks like tcp://127.0.0.1:5557") from None
+
+
+def _batches(count: int) -> str:
+    return f"{text.count(count)} batch{'' if count == 1 else 'es'}"
