@@ -1,0 +1,147 @@
+"""The shape of an engine's table: which of its metrics fills which field of ours, in which versions, with what catch.
+
+A table is data: ``vllm.py``, ``llamacpp.py`` and ``sglang.py`` hold one each. Series of several engines behind one
+endpoint (data parallel) are summed; those of ranks that all tell the same are told once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.kvcache import KVCache
+from inferdbg.facts.sections.metrics import Caveat, Label, Series
+from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.server import EngineConfig
+
+from .exposition import Exposition, by_name, counted
+
+_NANOSECONDS = 1_000_000_000
+HISTOGRAMS = ("ttft", "itl", "queue_time", "e2e")
+"""Fields of Scheduler that are histograms: seconds there, nanoseconds here."""
+
+
+class Name(NamedTuple):
+    """A metric and the ``versions`` of the engine that have it (``by 0.32``: that one has it, the first is not known).
+    ``only``: labels that a series must have to count,
+    ``plus``: a second metric to add. ``unless_help``: not where the server's own help text says so (a metric that
+    changed its unit). ``caveat``: what a person must know of it."""
+
+    name: str
+    versions: str
+    only: Mapping[str, Sequence[str | None]] = {}
+    plus: str = ""
+    unless_help: str = ""
+    caveat: str = ""
+
+
+class Row(NamedTuple):
+    """A field of Scheduler and the metrics that fill it, newest first: the first that the server has is taken.
+    ``observations``: of a histogram how often it was observed is meant."""
+
+    field: str
+    names: tuple[Name, ...]
+    observations: bool = False
+
+
+class Table(NamedTuple):
+    """What an engine's metrics say. ``prefix``: how they begin. ``same``: labels by which only the first rank is taken,
+    as the others hold the same. ``caveats``: of fields that stay empty on purpose. ``logged``: whether a look adds a
+    line to its access log. ``switch``: how to make it say more."""
+
+    engine: str
+    prefix: str
+    rows: tuple[Row, ...]
+    kvcache: "Callable[[Scrape, Origin], KVCache | None]"
+    config: "Callable[[Scrape], EngineConfig | None]"
+    same: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    logged: bool = False
+    switch: str = ""
+
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        return self.prefix, self.prefix.replace(":", "_")
+
+
+class Scrape:
+    """An exposition looked up by name."""
+
+    def __init__(self, exposition: Exposition, same: Sequence[str] = ()) -> None:
+        self.exposition = exposition
+        self._named = by_name(exposition)
+        self._same = same
+
+    def series(self, name: str) -> list[Series]:
+        """Those of the name, one of each group of ranks that tell the same; a collector in between may have changed
+        the colon."""
+        found = self._named.get(name) or self._named.get(name.replace(":", "_")) or []
+        if not self._same:
+            return found
+        kept: dict[tuple[Label, ...], Series] = {}
+        for one in sorted(found, key=self._rank):  # of data parallel ranks each has tensor ranks of its own
+            kept.setdefault(tuple(label for label in one.labels if label.name not in self._same), one)
+        return list(kept.values())
+
+    def _rank(self, series: Series) -> list[tuple[int, str]]:
+        ranks = [series.label(label) or "" for label in self._same]
+        return [(len(rank), rank) for rank in ranks]
+
+    def total(self, name: Name, *, observations: bool = False) -> int | None:
+        """The sum over engines; None where the server does not have it, or gives what is no count. A server that has
+        the name but not yet the labels has counted nothing."""
+        if name.unless_help and name.unless_help in self.exposition.helps.get(name.name, ""):
+            return None
+        parts = [self.series(name.name), *([self.series(name.plus)] if name.plus else [])]
+        if not all(parts):
+            return None
+        kept = [one for part in parts for one in part if all(one.label(key) in only for key, only in name.only.items())]
+        if observations:
+            return sum(one.buckets.count for one in kept if one.buckets is not None)
+        values = [counted(one.value) for one in kept]
+        return None if None in values else sum(value for value in values if value is not None)
+
+    def histogram(self, name: Name) -> Histogram | None:
+        """Seconds as nanoseconds, merged bucket by bucket; None when the bounds differ."""
+        buckets = [one.buckets for one in self.series(name.name)]
+        if not buckets or any(one is None or one.bounds != buckets[0].bounds for one in buckets if buckets[0]):
+            return None
+        known = [one for one in buckets if one is not None]
+        if len(known) < len(buckets):
+            return None
+        bounds = tuple(round(bound * _NANOSECONDS) for bound in known[0].bounds)
+        sums = [counted(one.sum * _NANOSECONDS) if one.sum is not None else None for one in known]
+        if None in sums or not all(0 <= bound < 1 << 63 for bound in bounds):
+            return None
+        counts = tuple(sum(column) for column in zip(*(one.counts for one in known), strict=True))
+        return Histogram(bounds, counts, sum(one for one in sums if one is not None))
+
+    def gauge(self, name: str, **only: str | None) -> float | None:
+        """The value of the first series with these labels."""
+        found = (one for one in self.series(name) if all(one.label(key) == value for key, value in only.items()))
+        return next((one.value for one in found), None)
+
+
+def scheduler(table: Table, scrape: Scrape, origin: Origin) -> tuple[Scheduler | None, tuple[Caveat, ...]]:
+    """The section, and what must be known of its numbers; None when the server has none of them."""
+    values: dict[str, int | Histogram] = {}
+    caveats: list[Caveat] = []
+    for row in table.rows:
+        for name in row.names:
+            value = (
+                scrape.histogram(name) if row.field in HISTOGRAMS else scrape.total(name, observations=row.observations)
+            )
+            if value is not None:
+                values[row.field] = value
+                caveats += [Caveat(f"scheduler.{row.field}", name.caveat)] if name.caveat else []
+                break
+    if not values:
+        return None, ()
+    return Scheduler(origin, **values), (*caveats, *table.caveats)  # type: ignore[arg-type]
+
+
+def table_of(tables: Iterable[Table], exposition: Exposition, engine: str) -> Table | None:
+    """The one that speaks of what the server says, else of what it is taken for."""
+    names = {series.name for series in exposition.series}
+    spoken = (one for one in tables if any(name.startswith(one.prefixes) for name in names))
+    return next(spoken, None) or next((one for one in tables if one.engine == engine), None)
