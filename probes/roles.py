@@ -120,20 +120,3 @@ _CANDIDATE = re.compile(
     r"python|VLLM|pt_main_thread|uvicorn|gunicorn|vllm|sglang|ollama|text-generation|trtllm|lmdeploy|llama|uv$",
     re.IGNORECASE,
 )
-
-
-def split(cmdline: bytes) -> tuple[str, ...]:
-    """/proc/PID/cmdline as words. A title that replaced it is followed by blanks."""
-    return tuple(word for word in cmdline.decode("utf-8", "replace").rstrip("\0 ").split("\0"))
-
-
-def option(argv: Sequence[str], *names: str) -> str | None:
-    """The value of ``--name VALUE`` or ``--name=VALUE``, of the last that stands there."""
-    found = None
-    for at, word in enumerate(argv):
-        for name in names:
-            if word == name and at + 1 < len(argv):
-                found = argv[at + 1]
-            elif word.startswith(f"{name}="):
-                found = word.removeprefix(f"{name}=")
-    return found

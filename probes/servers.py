@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from . import roles
+from .arguments import model_of, port_of, split
 from .families import Family, Known, by_titles, families
 from .process_table import Stat, read_table, start_mono_ns
 from .processes import kilobytes, parse_status
@@ -22,24 +23,6 @@ from .sockets import Listener, listeners, own_address, socket_inodes, unique, ur
 
 _INIT_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of include/uapi/linux/nsfs.h."""
-_PORTS: Mapping[str, tuple[tuple[str, ...], int]] = {
-    "vllm": (("--port",), 8000),
-    "sglang": (("--port",), 30000),
-    "llama.cpp": (("--port",), 8080),
-    "ollama": ((), 11434),
-    "tgi": (("--port", "-p"), 3000),
-    "tensorrt-llm": (("--port",), 8000),
-    "lmdeploy": (("--server-port",), 23333),
-}
-"""Options that name the HTTP port, and the port without them."""
-_MODELS: Mapping[str, tuple[str, ...]] = {
-    "vllm": ("--model", "--served-model-name"),
-    "sglang": ("--model-path", "--model", "--served-model-name"),
-    "llama.cpp": ("-m", "--model", "-hf", "--hf-repo", "-a", "--alias"),
-    "tgi": ("--model-id",),
-    "tensorrt-llm": ("--model",),
-}
-"""Options that name the model; the last that is given counts."""
 _CONTAINER = re.compile(
     r"(?:docker|crio|libpod|cri-containerd|containerd|lxc)?[-/:.]?([0-9a-f]{64})|/lxc(?:\.payload)?[./]([\w-]+)"
 )
@@ -133,7 +116,7 @@ def _arguments(table: Mapping[int, Stat], proc: str, unseen: list[str]) -> dict[
     wanted = [pid for pid, stat in table.items() if roles.may_be_server(stat.comm)]
     read = read_slow([f"{proc}/{pid}/cmdline" for pid in wanted])
     unseen += _stuck(read, table)
-    return {pid: roles.split(read.contents.get(f"{proc}/{pid}/cmdline", b"")) for pid in wanted}
+    return {pid: split(read.contents.get(f"{proc}/{pid}/cmdline", b"")) for pid in wanted}
 
 
 def _known(
@@ -213,7 +196,7 @@ def _server(
         members,
         age_ns,
         url=url,
-        model=_model(one.engine, argv),
+        model=model_of(one.engine, argv),
         starting=starting,
         container=container,
         uid=uid,
@@ -247,9 +230,7 @@ def _address(
     unseen: list[str],
 ) -> tuple[str | None, bool]:
     """The URL and whether it is still to come."""
-    options, usual = _PORTS.get(engine, (("--port",), 8000))
-    named = roles.option(argv, *options) if options else None
-    wanted = int(named) if named is not None and named.isdecimal() else usual
+    wanted = port_of(engine, argv)
     fronts = [member.pid for member in members if member.role in (FRONT_END, LAUNCHER)]
     everyone = listeners(f"{proc}/{pid}")
     inodes = [socket_inodes(f"{proc}/{front}") for front in fronts]
@@ -281,20 +262,6 @@ def _own_listeners(pid: int, proc: str) -> list[Listener]:
     if not inodes:
         return []
     return [one for one in listeners(f"{proc}/{pid}") if one.inode in inodes]
-
-
-def _model(engine: str, argv: Sequence[str]) -> str | None:
-    """By its options; of ``vllm serve MODEL`` by its place."""
-    names = _MODELS.get(engine, ())
-    found = [value for name in names if (value := roles.option(argv, name)) is not None]
-    if found:
-        return found[-1]
-    if engine in ("vllm", "tensorrt-llm"):
-        for at, word in enumerate(argv[:5]):
-            if word == "serve" or os.path.basename(word) == "trtllm-serve":
-                follows = argv[at + 1 : at + 2]
-                return follows[0] if follows and not follows[0].startswith("-") else None
-    return None
 
 
 def _memory(pids: Sequence[int], proc: str) -> int | None:
