@@ -19,6 +19,7 @@ from . import elf
 from .memory import MOST_BYTES, MappedFile, Range, Unreadable
 
 _ET_CORE = 4
+_SYSROOT = "give the folder with the files of that machine (sysroot)"
 _NT_FILE = 0x46494C45
 _NT_PRPSINFO = 3
 _MOST_SEGMENTS = 1_000_000
@@ -158,8 +159,13 @@ class Core:
             self._originals[path] = self._find_original(path)
         found = self._originals[path]
         if isinstance(found, str):
-            raise Unreadable(found, "give the folder with the files of that machine (sysroot)")
+            raise Unreadable(found, _SYSROOT)
         return found
+
+    def complaint(self) -> InferdbgError | None:
+        """The first file of which pages were wanted, and which is not there or not the same any more."""
+        found = next((original for original in self._originals.values() if isinstance(original, str)), None)
+        return None if found is None else InferdbgError(found, _SYSROOT)
 
     def _find_original(self, path: str) -> mmap.mmap | str:
         try:

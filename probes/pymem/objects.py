@@ -54,7 +54,7 @@ def contents(reader: Reader, address: int) -> Contents:
     for _ in range(_TRIES):
         walk = _Walk(reader, limits)
         node = walk.nodes[address] = walk.source.read({address: 0})[address]
-        if node.type is None or node.why not in (None, "depth"):
+        if node.type is None or node.why not in (None, "depth", "hidden"):
             continue
         items, keys = node.items, None
         if node.pairs is not None:

@@ -29,8 +29,10 @@ def _opened(memory: Memory) -> Reader:
     try:
         reader = Reader(memory, find_runtime(memory))
         verify(reader)
-    except InferdbgError:
+    except InferdbgError as error:
         memory.close()
+        if isinstance(memory, Core) and (complaint := memory.complaint()):
+            raise complaint from error
         raise
     return reader
 

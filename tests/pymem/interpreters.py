@@ -122,4 +122,4 @@ def local(reader: Reader, name: str, function: str = "hold") -> int:
         frame = thread.frame(function)
         if frame is not None:
             return local_variables(reader, frame)[name]
-    raise AssertionError(f"no call of {function}")
+    raise LookupError(f"no call of {function}")
