@@ -22,6 +22,7 @@ from inferdbg.facts.sections.server import ServerState
 
 from .engine_columns import items
 from .engine_facts import EngineFacts, parse_facts
+from .servers import FoundServer
 
 DAY_NS = 86400 * 10**9
 MAX_BOXES = 200
@@ -56,11 +57,13 @@ class BrokenBox(Struct, frozen=True):
 
 class Found(Struct, frozen=True):
     """``engines``: living ones first, then the latest to die. ``unseen``: what could not be looked at and what to type
-    to see it, lines for people; ``broken``: files that should be boxes and are not."""
+    to see it, lines for people; ``broken``: files that should be boxes and are not. ``servers``: other people's, which
+    probes.servers finds."""
 
     engines: tuple[FoundEngine, ...] = ()
     unseen: tuple[str, ...] = ()
     broken: tuple[BrokenBox, ...] = ()
+    servers: tuple[FoundServer, ...] = ()
 
 
 def discover(

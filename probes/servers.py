@@ -43,14 +43,16 @@ class Member(Struct, frozen=True, gc=False):
 
 class FoundServer(Struct, frozen=True):
     """``members``: every process of it, the front end first; of orphans, whose front end is gone, the engine core or
-    the worker that is left. ``url``: where it answers HTTP (None: it does not listen, or where cannot be told).
-    ``starting``: it is there to listen and does not yet. ``container``: the first letters of its id. ``age_ns``: since
-    the first of its processes started. ``memory_bytes``: what orphans hold, shared memory counted once."""
+    the worker that is left; none of a server on another machine. ``url``: where it answers HTTP (None: it does not
+    listen, or where cannot be told). ``starting``: it is there to listen at ``port`` and does not yet. ``container``:
+    the first letters of its id. ``age_ns``: since the first of its processes started. ``box_path``: of a plug-in of
+    ours in it. ``memory_bytes``: what orphans hold, shared memory counted once."""
 
     engine: str
     members: tuple[Member, ...]
     age_ns: int
     url: str | None = None
+    port: int | None = None
     model: str | None = None
     orphaned: bool = False
     starting: bool = False
@@ -64,8 +66,8 @@ class FoundServer(Struct, frozen=True):
         return not self.orphaned
 
     @property
-    def pid(self) -> int:
-        return self.members[0].pid
+    def pid(self) -> int | None:
+        return self.members[0].pid if self.members else None
 
     @property
     def front_pid(self) -> int | None:
@@ -109,6 +111,20 @@ def discover_servers(
     unseen += _hidden(proc)
     found.sort(key=lambda server: (server.orphaned, -server.age_ns))
     return FoundServers(tuple(found), tuple(dict.fromkeys(unseen)))
+
+
+def server_of(pid: int, *, now_mono_ns: int, proc: str = "/proc", ask: Ask = lambda url: False) -> FoundServer | None:
+    """Any process that listens and answers, though nothing marks it as an engine; None when it does not."""
+    table = read_table(proc)
+    if pid not in table:
+        return None
+    reach = _reach(pid, proc, [])
+    url = next((found for one in unique(_own_listeners(pid, proc)) if ask(found := reach(one))), None)
+    if url is None:
+        return None
+    age_ns = now_mono_ns - start_mono_ns(table[pid].start_ticks, _read(f"{proc}/uptime"), now_mono_ns)
+    member = Member(pid, table[pid].comm, FRONT_END, None, table[pid].start_ticks)
+    return FoundServer("server", (member,), max(0, age_ns), url=url)
 
 
 def _arguments(table: Mapping[int, Stat], proc: str, unseen: list[str]) -> dict[int, tuple[str, ...]]:
@@ -196,6 +212,7 @@ def _server(
         members,
         age_ns,
         url=url,
+        port=port_of(one.engine, argv) if serves else None,
         model=model_of(one.engine, argv),
         starting=starting,
         container=container,

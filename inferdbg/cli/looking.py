@@ -120,6 +120,8 @@ def refuse_blindness(window: "Window") -> None:
 
     if any(getattr(window.now, section) is not None for section in SECTIONS):
         return
+    if any(report.status == "stale" and report.answered_ns is None for report in window.now.probes):
+        return  # its first answer is on the way
     for report in window.now.probes:
         if report.message:
             raise InferdbgError(f"nothing of {window.now.target.name} can be read: {report.message}", report.hint)

@@ -1,5 +1,6 @@
 """Options that several verbs share, declared once."""
 
+import functools
 import math
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from inferdbg.config import Moment, duration_ns, size_bytes
 from inferdbg.errors import Exit, InferdbgError
 
 if TYPE_CHECKING:
+    from inferdbg.cli.depth import DepthName
     from inferdbg.record.writer import RecordingWriter
 
 SHORTEST_INTERVAL_NS = 10_000_000
@@ -67,6 +69,32 @@ def at_least(least: int, in_words: str) -> Callable[[click.Context, click.Parame
         return value
 
     return check
+
+
+def depth_options(verb: Verb) -> Verb:
+    """``wanted``: how deep to look into somebody else's server, of type depth.Wanted."""
+    from inferdbg.cli.depth import COSTS, NAMES, Wanted
+
+    listed = "; ".join(f"{name}: {COSTS[name]}" for name in NAMES)
+    options = (
+        click.option(
+            "--depth",
+            type=click.Choice(NAMES),
+            help=f"How deep to look into somebody else's server. {listed}.  [default: memory where it can be had]",
+        ),
+        click.option("--events", metavar="ENDPOINT", help="Where it publishes its KV cache: tcp://127.0.0.1:5557."),
+        click.option("--events-replay", "replay", metavar="ENDPOINT", help="Where it can be asked for missed ones."),
+    )
+
+    @functools.wraps(verb)
+    def with_wanted(
+        *args: object, depth: "DepthName | None", events: str | None, replay: str | None, **others: object
+    ) -> object:
+        return verb(*args, wanted=Wanted(depth, events, replay), **others)
+
+    for option in reversed(options):
+        with_wanted = option(with_wanted)
+    return with_wanted  # type: ignore[return-value]  # the same verb, with one option made of three
 
 
 def json_option(verb: Verb) -> Verb:

@@ -22,7 +22,7 @@ from inferdbg.facts.sections.steps import Steps
 class Target(Struct, frozen=True, gc=False, omit_defaults=True):
     """What we look at. ``name`` is what a person would call it: ``pid 58``, ``run.idbg``."""
 
-    kind: Literal["process", "box", "recording"]
+    kind: Literal["process", "box", "recording", "url"]
     name: str
     pid: int | None = None
     path: str | None = None

@@ -1,12 +1,15 @@
 """`inferdbg attach`: one engine, living or dead, on the screen or as one look."""
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import click
 
 from inferdbg.cli import looking, target
+from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import (
+    depth_options,
     example,
     force_option,
     interval_option,
@@ -18,16 +21,21 @@ from inferdbg.cli.options import (
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit, InferdbgError
 
+if TYPE_CHECKING:
+    from inferdbg.facts.source import Source
+
 
 @click.command(
     short_help="Look at one server:  inferdbg attach 58",
     epilog=example(
         "inferdbg attach 58",
         "inferdbg attach http://127.0.0.1:8000 --once",
+        "inferdbg attach 58 --depth reported",
         "inferdbg attach 58 --json | jq .findings",
     ),
 )
 @click.argument("target_name", metavar="[TARGET]", required=False)
+@depth_options
 @look_options
 @json_option
 @interval_option
@@ -37,6 +45,7 @@ from inferdbg.errors import Exit, InferdbgError
 def command(
     out: Output,
     target_name: str | None,
+    wanted: Wanted,
     once: bool,
     blocks: bool,
     as_json: bool,
@@ -44,8 +53,9 @@ def command(
     record: str | None,
     force: bool,
 ) -> int:
-    """Looks at TARGET: a PID, the URL of a bundled engine on this machine, a black box, a recording; without it the one
-    engine that runs here. Nothing is asked of the engine itself: a hung or dead one is seen as well.
+    """Looks at TARGET: any PID of a server, its URL (also on another machine), a black box, a recording; without it the
+    one server that runs here: the bundled engine, vLLM, SGLang, llama.cpp, ollama, TGI. A hung or dead one is seen as
+    well. Nothing is generated, and nothing is asked that changes a server.
 
     --once and --json exit with 0 when all is well, 1 when something is wrong.
     """
@@ -53,10 +63,24 @@ def command(
     brief = as_json or once or not out.data.isatty()
     if record is not None and brief:
         raise InferdbgError("one look is not recorded", "inferdbg record keeps what is seen over a time", Exit.USAGE)
-    with contextlib.closing(target.source_of(target_name, lambda: writer(record, force=force), brief=brief)) as source:
+    with contextlib.closing(_source(out, target_name, wanted, record, force=force, brief=brief)) as source:
         if as_json:
             return looking.as_object(out, source, blocks=blocks)
         if brief:
             return looking.as_text(out, source)
         looking.on_screen(source, interval_ns)
     return Exit.FINE
+
+
+def _source(
+    out: Output, target_name: str | None, wanted: Wanted, record: str | None, *, force: bool, brief: bool
+) -> "Source":
+    """What looking costs a server is said before it is done."""
+    if target.is_recording(target_name):
+        return target.source_of(target_name, brief=brief)
+    engine = target.engine_of(target_name)
+    depth = target.depth_in_use(engine, wanted)
+    for words in depth.words if depth is not None else ():
+        out.say(words)
+    recording = writer(record, force=force)
+    return target.brief_source(engine, wanted) if brief else target.engine_source(engine, recording, wanted)

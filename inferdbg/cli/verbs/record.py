@@ -7,8 +7,9 @@ import click
 
 from inferdbg import text
 from inferdbg.cli import looking, target
+from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import Ending
-from inferdbg.cli.options import at_least, duration, example, force_option, interval_option, size, writer
+from inferdbg.cli.options import at_least, depth_options, duration, example, force_option, interval_option, size, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit
 
@@ -39,12 +40,14 @@ LEAST_BYTES = 1 << 20
     callback=at_least(LEAST_BYTES, text.size(LEAST_BYTES)),
     help="Go on for ever in numbered files and keep no more than so much.",
 )
+@depth_options
 @interval_option
 @force_option
 @click.pass_obj
 def command(
     out: Output,
     target_name: str | None,
+    wanted: Wanted,
     path: str,
     duration_ns: int | None,
     keep_ns: int | None,
@@ -52,16 +55,19 @@ def command(
     interval_ns: int,
     force: bool,
 ) -> int:
-    """Records TARGET (a PID, a URL, a black box; without it the one engine that runs here). Ctrl-C, SIGTERM,
+    """Records TARGET (a PID, a URL, a black box; without it the one server that runs here). Ctrl-C, SIGTERM,
     SIGHUP or the target's end leave a complete file; whatever else happens, at most the last second is missing.
 
     Prompts and answers are never recorded. Exit code 1 when the target died.
     """
     engine = target.engine_of(target_name)
+    depth = target.depth_in_use(engine, wanted)
+    for words in depth.words if depth is not None else ():
+        out.say(words)
     ending = Ending()  # before there is a file to finish; until then a signal ends us at once
     recording = writer(path, keep_ns=keep_ns, max_bytes=max_bytes, force=force)
     assert recording is not None
-    with contextlib.closing(target.engine_source(engine, recording)) as source:
+    with contextlib.closing(target.engine_source(engine, recording, wanted)) as source:
         began = time.monotonic_ns()
         looks = 0
         while True:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from inferdbg.cli import looking, target
+from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import example, force_option, interval_option, record_option, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit, InferdbgError
 
 if TYPE_CHECKING:
+    from inferdbg.cli.target import Engine
     from inferdbg.facts.source import Source
     from inferdbg.facts.window import Window
-    from inferdbg.probes.discovery import FoundEngine
 
 DEMO_SERVE = ("--num-blocks", "160", "--max-running", "16", "--token-budget", "128")
 """Small enough that queues, evictions and preemptions can be seen."""
@@ -48,7 +49,8 @@ def command(
     record: str | None,
     force: bool,
 ) -> int:
-    """Finds the engines of this machine and shows the busiest, live. Without a terminal it prints one look and exits
+    """Finds the servers of this machine (bundled engines, vLLM, SGLang, llama.cpp, ollama, TGI) and shows the busiest,
+    live. Without a terminal it prints one look and exits
     with 0, whatever it sees. Exit code 4 when no engine runs here.
     """
     if model is not None and not demo:
@@ -58,13 +60,16 @@ def command(
     if demo:
         return _demo(out, model, interval_ns, keep)
     found = target.discovered(folders)
-    living = [engine for engine in found.engines if engine.alive]
+    living = target.living(found)
     if not living:
         raise target.nothing_found(found)
     chosen = max(living, key=_load) if len(living) > 1 else living[0]
     for other in living:
         if other is not chosen:
-            out.say(f"also here: {target.line_of(other)}   inferdbg attach {other.pid or other.box_path}")
+            out.say(f"also here: {target.line_of(other)}   inferdbg attach {target.handle_of(other)}")
+    for server in found.servers:
+        if server.orphaned:
+            out.say(f"also here: {target.line_of(server)}")
     for box in found.broken:
         out.say(f"also here: {box.why}")
     return _show(out, chosen, interval_ns, keep)
@@ -83,11 +88,14 @@ def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record
 
 def _show(
     out: Output,
-    engine: "FoundEngine",
+    engine: "Engine",
     interval_ns: int,
     keep: "target.Record",
     ready: "Callable[[Window], bool]" = lambda window: True,
 ) -> int:
+    depth = target.depth_in_use(engine)
+    for words in depth.words if depth is not None else ():
+        out.say(words)
     with contextlib.closing(target.engine_source(engine, keep())) as source:
         if out.data.isatty():
             looking.on_screen(source, interval_ns)
@@ -116,9 +124,9 @@ def _flows(window: "Window") -> bool:
     return (generated or 0) >= DEMO_TOKENS and window.span_ns >= DEMO_SECONDS * 1e9
 
 
-def _load(engine: "FoundEngine") -> tuple[int, int]:
+def _load(engine: "Engine") -> tuple[int, int]:
     """Requests in it, and how long ago it started: the youngest of equals."""
-    with contextlib.closing(target.brief_source(engine)) as source:
+    with contextlib.closing(target.brief_source(engine, Wanted("reported"))) as source:
         source.advance()
         scheduler = source.window().now.scheduler
     busy = (scheduler.running or 0) + (scheduler.waiting or 0) if scheduler is not None else 0

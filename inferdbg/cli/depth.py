@@ -1,0 +1,160 @@
+"""How deep to look into somebody else's server: what each depth shows, what it costs, and which one can be had."""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from inferdbg.errors import Exit, InferdbgError
+
+if TYPE_CHECKING:
+    from inferdbg.collect.probe import Probe
+    from inferdbg.probes.servers import FoundServer
+
+DepthName = Literal["reported", "stacks", "memory", "events"]
+NAMES: tuple[DepthName, ...] = ("reported", "stacks", "memory", "events")
+COSTS: dict[DepthName, str] = {
+    "reported": "GET /metrics and status pages every 2 s: 5 to 9 ms of the server's time and a line in its access log",
+    "stacks": "also stacks by py-spy, without a stop: some ms of ours each time",
+    "memory": "also the engine core's objects, read from outside: no pause, nothing written, some ms of ours each time",
+    "events": "also what the server publishes of its KV cache: one more subscriber; prompts in it are dropped at once",
+}
+"""Each includes what ``reported`` costs."""
+_SECTIONS: dict[DepthName, tuple[str, ...]] = {
+    "reported": ("scheduler", "kvcache", "metrics"),
+    "stacks": ("stacks",),
+    "memory": ("pulse", "requests", "kvcache", "steps", "events"),
+    "events": ("prefixes",),
+}
+_MAPPED = ("vllm",)
+"""Engines whose objects we have a map of."""
+
+
+class Wanted(NamedTuple):
+    """What a person asked for. ``depth`` None: the deepest that can be had. ``events``: where the server publishes its
+    KV cache; ``replay``: where it can be asked for what was missed."""
+
+    depth: DepthName | None = None
+    events: str | None = None
+    replay: str | None = None
+
+
+class Depth(NamedTuple):
+    """``used``: what is looked at, ``probes`` of it in order of authority; ``words``: the costs, and why not more."""
+
+    used: tuple[DepthName, ...]
+    probes: tuple["Probe", ...]
+    words: tuple[str, ...]
+
+
+def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
+    """Raises InferdbgError where what was asked for by name cannot be had."""
+    if wanted.depth == "events" and wanted.events is None:
+        raise InferdbgError(
+            "depth events needs the address that the server publishes to",
+            "inferdbg attach TARGET --events tcp://HOST:5557   (--kv-events-config of the server names it)",
+            Exit.USAGE,
+        )
+    used: list[DepthName] = []
+    probes: list[Probe] = []
+    last: list[Probe] = []
+    words: list[str] = []
+    for name in ("memory", "stacks", "events", "reported"):
+        refusal = _refusal(name, server, wanted)
+        if refusal is None:
+            probes.append(_probe(name, server, wanted))
+            used.append(name)
+            continue
+        if wanted.depth == name:
+            raise InferdbgError(f"depth {name} cannot be had: {refusal.why}", refusal.cure)
+        if name == "memory" and wanted.depth is None:
+            words.append(f"no depth memory: {refusal.why}. {refusal.cure}".rstrip(". "))
+        if name != "stacks":
+            last.append(_stand_in(name, refusal))
+    deepest = used[0] if used else None
+    costs = [f"depth {name}: {COSTS[name]}" for name in used if name in (deepest, "events")]
+    return Depth(tuple(used), (*probes, *last), (*costs, *words))
+
+
+class Refusal(NamedTuple):
+    why: str
+    cure: str = ""
+    chosen: bool = False
+
+
+def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal | None:
+    """None where it can be had and is wanted."""
+    if name == "reported":
+        return None if server.url is not None or server.starting else _without_url(server)
+    if name == "events":
+        if wanted.events is None:
+            return Refusal("not asked for", "inferdbg attach TARGET --events ENDPOINT", chosen=True)
+        return None if _known("inferdbg.probes.kv_events.probe") else _missing("KV events")
+    if name == "stacks":
+        if wanted.depth != "stacks":
+            return Refusal("not asked for", f"inferdbg attach {server.pid} --depth stacks", chosen=True)
+        return None if _known("inferdbg.probes.stacks") else _missing("stacks")
+    if wanted.depth not in (None, "memory"):
+        return Refusal(
+            f"depth {wanted.depth} was asked for", f"inferdbg attach {server.pid} --depth memory", chosen=True
+        )
+    return _memory_refusal(server)
+
+
+def _memory_refusal(server: "FoundServer") -> Refusal | None:
+    from inferdbg.probes.rights import denied_memory
+
+    if server.pid is None:
+        return Refusal("memory can be read only where the server runs", "run inferdbg on that machine")
+    if server.engine not in _MAPPED:
+        return Refusal(f"there is no map of the objects of {server.engine}")
+    if not server.core_pids:
+        why = "its engine core has not begun yet" if server.starting else "its engine core is not there"
+        return Refusal(why, f"inferdbg attach {server.pid}" if server.starting else "")
+    denied = denied_memory(server.core_pids[0])
+    if denied is not None:
+        return Refusal(denied.why, denied.cure)
+    return None if _known("inferdbg.probes.vllm_memory") else _missing("reading memory")
+
+
+def _without_url(server: "FoundServer") -> Refusal:
+    if server.orphaned:
+        return Refusal("its front end is gone, nobody answers")
+    return Refusal("where it answers cannot be seen", "name it: inferdbg attach http://HOST:PORT")
+
+
+def _missing(what: str) -> Refusal:
+    return Refusal(f"{what} is not part of this version of inferdbg")
+
+
+def _stand_in(name: DepthName, refusal: Refusal) -> "Probe":
+    from inferdbg.probes.withheld import Withheld
+
+    title = "kv events" if name == "events" else name
+    return Withheld(title, _SECTIONS[name], refusal.why, refusal.cure, "absent" if refusal.chosen else "denied")
+
+
+def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
+    if name == "reported":
+        return _made("inferdbg.probes.reported.probe", "Reported", server.url or _expected(server), server.engine)
+    if name == "events":
+        return _made("inferdbg.probes.kv_events.probe", "KVEvents", wanted.events, wanted.replay)
+    if name == "stacks":
+        return _made("inferdbg.probes.stacks", "Stacks", (server.core_pids or (server.pid,))[0])
+    return _made("inferdbg.probes.vllm_memory", "VllmMemory", server.core_pids[0], server.front_pid)
+
+
+def _expected(server: "FoundServer") -> str:
+    """Where a server that starts is going to listen."""
+    return f"http://127.0.0.1:{server.port}"
+
+
+def _made(module: str, name: str, *arguments: object) -> "Probe":
+    probe: Probe = getattr(importlib.import_module(module), name)(*arguments)
+    return probe
+
+
+def _known(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of a package on the way
+        return False
