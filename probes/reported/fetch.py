@@ -173,8 +173,10 @@ def _body(answer: http.client.HTTPResponse, path: str) -> bytes:
     else:
         answer.close()
         raise _Bad("in too many pieces")
-    if answer.length:  # what Content-Length promised and did not come
-        raise _Bad(f"cut off after {len(body)} bytes, {answer.length} before its end")
+    unread = answer.length
+    answer.close()  # read1 leaves one open that was read to its end; the connection stays
+    if unread:  # what Content-Length promised and did not come
+        raise _Bad(f"cut off after {len(body)} bytes, {unread} before its end")
     return bytes(body)
 
 

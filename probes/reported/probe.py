@@ -32,6 +32,7 @@ _LOOK_NS = 2 * SECOND
 _REQUEST_NS = 3 * SECOND // 2
 _RESTART_TOLD_NS = 300 * SECOND
 _TABLES = (vllm.TABLE, llamacpp.TABLE, sglang.TABLE)
+_STATUS: dict[int, ProbeStatus] = {200: "ok", 401: "denied", 403: "denied", 404: "absent", 501: "absent"}
 _OF_OPENAI = ("vllm", "sglang")
 T = TypeVar("T")
 
@@ -181,8 +182,9 @@ class Reported:
             "metrics": self._metrics(exposition, caveats, origin) if exposition.series else None,
         }
         self._kept = {name: section for name, section in sections.items() if section is not None}
+        status: ProbeStatus = "ok" if found is not None else _STATUS.get(reply.status, "failed")
         message, hint = self._words(table, reply, exposition, caveats, now_ns)
-        return Reading(dict(self._kept), "ok", message, hint)
+        return Reading(dict(self._kept), status, message, hint)
 
     def _sleeping(self, now_ns: int) -> Reading:
         self._kept = {"server": self._server(self.engine, None, Scrape(Exposition()), now_ns)}
@@ -267,7 +269,8 @@ class Reported:
             every = text.duration(self.cadence_ns)
             said.append(f"each look, every {every}: {text.duration(reply.took_ns)}, {text.size(len(reply.body))}{line}")
         else:
-            said.append(f"GET /metrics: HTTP {reply.status}")
+            led_away = ", which leads elsewhere: that is not followed" if 300 <= reply.status < 400 else ""
+            said.append(f"GET /metrics: HTTP {reply.status}{led_away}")
         if exposition.bad_lines:
             said.append(f"{text.counted(exposition.bad_lines, 'line')} made no sense")
         if exposition.repeated:
