@@ -65,9 +65,11 @@ class Following:
         self._asked_ns: int | None = None  # the question under way: when it was asked, or last answered
         self._answer_from: int | None = None  # first number of its answer
         self._answered = 0  # batches of its answer
+        self._asked_behind = False  # there was a gap when it was asked
         self._ask_on = self._replays
         self._tries = 0
-        self._silent = False
+        self._wanting_ns: int | None = None  # since when there is a question that could not be put
+        self._silent_until_ns = 0
 
     @property
     def waiting(self) -> int:
@@ -91,7 +93,6 @@ class Following:
     def replay(self, seq: int, batch: Batch, now_ns: int) -> None:
         """A batch came from the replay socket."""
         self._heard_ns = self._asked_ns = now_ns
-        self._silent = False
         if self._answer_from is None:
             self._answer_from = seq
         self._answered += 1
@@ -99,29 +100,38 @@ class Following:
 
     def replay_ended(self, now_ns: int) -> None:
         """The replay socket said all it has."""
-        self._heard_ns, self._silent = now_ns, False
+        self._heard_ns = now_ns
         self._conclude(now_ns, ended=True)
 
     def wanted(self, now_ns: int) -> int | None:
-        """The number from which to ask the replay socket now; None: nothing to ask. It counts as asked."""
-        if not self._replays or self._asked_ns is not None:
+        """The number from which to ask the replay socket now; None: nothing to ask. ``asked`` says that it was."""
+        if not self._replays or self._asked_ns is not None or now_ns < self._silent_until_ns:
             return None
         quiet = self._heard_ns is None or now_ns - self._heard_ns >= QUIET_NS
-        if not (self._ask_on or quiet or (self._waiting and not self._silent)):
+        if not (self._ask_on or quiet or self._waiting):
             return None
-        self._asked_ns = self._heard_ns = now_ns
-        self._answer_from, self._answered, self._ask_on = None, 0, False
-        self._tries += 1
+        if self._wanting_ns is None:
+            self._wanting_ns = now_ns
         return self._awaited
+
+    def asked(self, now_ns: int) -> None:
+        """The question is put."""
+        self._asked_ns = self._heard_ns = now_ns
+        self._answer_from, self._answered, self._ask_on, self._wanting_ns = None, 0, False, None
+        self._asked_behind = bool(self._waiting)
+        self._tries += 1
 
     def settle(self, now_ns: int) -> None:
         """Everything that had come is fed: a gap that nobody will fill is passed over."""
-        if self._asked_ns is not None and now_ns - self._asked_ns >= PATIENCE_NS:
-            if self._answer_from is None:
-                self._asked_ns, self._silent, self.caught_up = None, True, True
-            else:
+        since = self._asked_ns if self._asked_ns is not None else self._wanting_ns
+        if since is not None and now_ns - since >= PATIENCE_NS:
+            if self._asked_ns is not None and self._answer_from is not None:
                 self._conclude(now_ns, ended=False)
-        if self._waiting and self._asked_ns is None and (self._silent or not self._replays):
+            else:
+                self._asked_ns = self._wanting_ns = None
+                self._ask_on, self.caught_up = False, True
+                self._silent_until_ns, self._heard_ns = now_ns + QUIET_NS, now_ns
+        if self._waiting and (not self._replays or now_ns < self._silent_until_ns):
             self._give_up(now_ns)
 
     def _conclude(self, now_ns: int, *, ended: bool) -> None:
@@ -129,7 +139,8 @@ class Following:
         self._asked_ns = None
         if self._waiting:
             first = min(self._waiting)
-            if self._answer_from is None or self._answer_from >= first or self._tries >= MOST_TRIES:
+            gone = self._asked_behind if self._answer_from is None else self._answer_from >= first
+            if gone or self._tries >= MOST_TRIES:
                 self._skip_to(first, now_ns)
         self._ask_on = self._tries < MOST_TRIES and (not ended or self._answered >= _LONG_ANSWER)
         self.caught_up |= not self._ask_on and not self._waiting

@@ -20,7 +20,7 @@ from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.provenance import Origin
 
-from .batches import Batch, parse
+from .batches import Batch, PoolName, parse
 from .following import Following
 from .rebuilt import Rebuilt
 
@@ -58,18 +58,18 @@ class KVEvents:
     isolated = True
 
     def __post_init__(self) -> None:
-        self._subscription: _Subscription | None = None
+        self.subscription: Subscription | None = None
 
     def read(self, now_ns: int) -> Reading:
-        if self._subscription is None:
-            self._subscription = _Subscription(self.endpoint, self.replay, self.topic)
-            self._subscription.begun.wait(_FIRST_PATIENCE_S)
-        return self._subscription.reading(self.name, now_ns)
+        if self.subscription is None:
+            self.subscription = Subscription(self.endpoint, self.replay, self.topic)
+            self.subscription.begun.wait(_FIRST_PATIENCE_S)
+        return self.subscription.reading(self.name, now_ns)
 
     def close(self) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        if self.subscription is not None:
+            self.subscription.close()
+            self.subscription = None
 
 
 class _Rank:
@@ -136,6 +136,10 @@ class Ranks:
         """The number from which to ask the replay socket, when it is to be asked."""
         return self._replaying().wanted(now_ns) if self._replays else None
 
+    def asked(self, now_ns: int) -> None:
+        """It was asked."""
+        self._replaying().asked(now_ns)
+
     def settle(self, now_ns: int) -> None:
         """Everything that had come is fed."""
         for rank in self.ranks.values():
@@ -144,12 +148,8 @@ class Ranks:
     @property
     def caught_up(self) -> bool:
         """What was published before we joined is here, or is not to be had."""
-        return bool(self.ranks) and all(rank.following.caught_up for rank in self.ranks.values())
-
-    @property
-    def begun(self) -> bool:
-        """There is something to show."""
-        return self.caught_up and any(not rank.following.untouched for rank in self.ranks.values())
+        known = [rank.following.caught_up for rank in self.ranks.values()]
+        return all(known) and bool(known or not self._replays)
 
     def doubts(self) -> list[str]:
         """Why blocks are not certain just now."""
@@ -197,19 +197,19 @@ class Ranks:
         return rank.following
 
 
-class _Subscription:
+class Subscription:
     """The sockets, and the thread that alone touches them."""
 
     def __init__(self, endpoint: str, replay: str | None, topic: str) -> None:
         zmq = _zmq()
         self._lock = threading.Lock()
-        self._ranks = Ranks(replays=replay is not None)
+        self.ranks = Ranks(replays=replay is not None)
         self._problem = ""
-        self._connected_ns: int | None = None
         self._parted_ns: int | None = None
         self._publishers = 0
         self._ending = False
         self.begun = threading.Event()
+        """A publisher is there, and what it published before is here."""
         self._endpoint = endpoint
         self._replay_endpoint = replay
         self._context = zmq.Context(io_threads=1)
@@ -239,7 +239,7 @@ class _Subscription:
     def reading(self, probe: str, now_ns: int) -> Reading:
         """How things stand."""
         with self._lock:
-            ranks = self._ranks
+            ranks = self.ranks
             if self._problem:
                 raise InferdbgError(self._problem)
             if all(rank.following.untouched for rank in ranks.ranks.values()):
@@ -266,6 +266,11 @@ class _Subscription:
             elif known.missed_batches and self._replay_endpoint is None:
                 hint = "with a replay_endpoint in --kv-events-config earlier batches could be asked for"
         return Reading({"prefixes": known, "events": happened}, "stale" if gone else "ok", message, hint)
+
+    def blocks(self) -> dict[PoolName, set[int]]:
+        """Hashes of the blocks that are held, to compare with what another source knows."""
+        with self._lock:
+            return {name: set(tree.blocks) for name, tree in self.ranks.rebuilt.trees.items()}
 
     def close(self) -> None:
         self._ending = True
@@ -295,12 +300,12 @@ class _Subscription:
                 with self._lock:
                     if self._monitor in ready:
                         self._notice(now_ns)
-                    took = self._take(self._replay, self._ranks.replay, now_ns) if self._replay in ready else 0
-                    took += self._take(self._live, self._ranks.live, now_ns) if self._live in ready else 0
+                    took = self._take(self._replay, self.ranks.replay, now_ns) if self._replay in ready else 0
+                    took += self._take(self._live, self.ranks.live, now_ns) if self._live in ready else 0
                     self._ask(now_ns)
                     if took < _AT_ONCE:
-                        self._ranks.settle(now_ns)
-                    if self._ranks.begun:
+                        self.ranks.settle(now_ns)
+                    if self._publishers > 0 and self.ranks.caught_up:
                         self.begun.set()
         except Exception as error:  # noqa: BLE001  # the next read says it
             self._problem = f"{type(error).__name__}: {error}"
@@ -320,10 +325,11 @@ class _Subscription:
 
     def _ask(self, now_ns: int) -> None:
         zmq = _zmq()
-        seq = self._ranks.wanted(now_ns)
+        seq = self.ranks.wanted(now_ns)
         if seq is not None:
-            with suppress(zmq.Again):
+            with suppress(zmq.Again):  # nobody is there yet
                 self._replay.send_multipart([b"", seq.to_bytes(8, "big")], zmq.NOBLOCK)
+                self.ranks.asked(now_ns)
 
     def _notice(self, now_ns: int) -> None:
         """Who comes and goes."""
