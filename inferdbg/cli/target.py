@@ -32,6 +32,7 @@ _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
 _LISTED = 5
 _MOST_DIGITS = 10
 _ASK_NS = 500_000_000
+_CONNECT_S = 3.0
 _ASKED = ("/version", "/health")
 """What any server may be asked to learn whether it is one: neither changes anything."""
 
@@ -366,6 +367,7 @@ def _of_url(url: str) -> "Engine":
     host, port = _host_and_port(url)
     full = url if "://" in url else f"http://{url}" if host else f"http://127.0.0.1:{port}"
     if host not in _HERE:
+        _refuse_silence(host, port)
         return _elsewhere(full)
     found = discovered()
     for one in living(found):
@@ -389,6 +391,19 @@ def _elsewhere(url: str) -> "FoundServer":
     from inferdbg.probes.servers import FoundServer
 
     return FoundServer("server", (), 0, url=url)
+
+
+def _refuse_silence(host: str, port: int) -> None:
+    """Raises InferdbgError where nobody listens; one that accepts and then hangs is worth looking at."""
+    import socket
+
+    try:
+        socket.create_connection((host, port), _CONNECT_S).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InferdbgError(
+            f"nobody answers at {host}:{port}: {why}", "is it the right address, and may this machine reach it?"
+        ) from None
 
 
 def _answers(url: str) -> bool:

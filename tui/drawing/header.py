@@ -8,6 +8,8 @@ from inferdbg.facts.window import Window
 from ..frame import Frame
 from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, width_of
 
+_KERNEL = "processes"
+"""What it tells is told of any process."""
 _INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "server", "processes")
 
 
@@ -44,12 +46,11 @@ def subject(window: Window, title: str) -> list[tuple[int, Piece]]:
 
 
 def _through(window: Window) -> list[tuple[int, Piece]]:
-    """The probe that tells us most."""
-    for name in _INFORMATIVE:
-        section = getattr(window.now, name)
-        if section is not None:
-            return [(1, dim(f"via {text.safe(section.origin.probe, 30)}"))]
-    return []
+    """The probes that tell us most: the depth that is looked from."""
+    sections = (getattr(window.now, name) for name in _INFORMATIVE)
+    probes = list(dict.fromkeys(section.origin.probe for section in sections if section is not None))
+    telling = [probe for probe in probes if probe != _KERNEL] or probes
+    return [(1, dim(f"via {text.safe(', '.join(telling), 40)}"))] if telling else []
 
 
 def moment(frame: Frame) -> list[Piece]:

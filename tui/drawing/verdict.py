@@ -24,9 +24,11 @@ _DEPTHS = {
     "events": "events",
     "prefixes": "prefix tree",
     "processes": "processes",
+    "metrics": "metrics",
 }
 
 
+_STARTS = "starting_up"
 _NEXT = "  next"
 """The label below the word; the others are as wide."""
 
@@ -50,6 +52,9 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
     server = window.now.server
     if findings and findings[0].severity != "note":
         return _from_finding(window, findings[0])
+    starting = next((finding for finding in findings if finding.cause == _STARTS), None)
+    if starting is not None:
+        return Verdict("STARTING", "note", text.safe(starting.summary), evidence=starting.evidence)
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
     seen = [_DEPTHS[name] for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.diagnosis.lately import events_of, place_of, request_named
+from inferdbg.diagnosis.roles import alive_pids
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.server import Server
 from inferdbg.facts.window import Window
@@ -16,6 +17,9 @@ def check(window: Window) -> Iterator[Finding]:
     server, pulse = window.now.server, window.now.pulse
     if server is None or server.state != "dead":
         return
+    if server.box_path is None:
+        yield from _front_end_gone(window, server)
+        return
     yield Finding(
         cause="engine_dead",
         severity="dead",
@@ -25,6 +29,38 @@ def check(window: Window) -> Iterator[Finding]:
         next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone"),
     )
+
+
+def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
+    """Of somebody else's server, which leaves nothing that says how it ended; its orphans are another finding."""
+    if server.pid is None or server.pid in alive_pids(window.now):
+        return
+    lived = (
+        f", {text.duration(window.now.mono_ns - server.started_mono_ns)} after its start at most"
+        if server.started_mono_ns
+        else ""
+    )
+    left = len(window.now.processes.items) if window.now.processes is not None else 0
+    yield Finding(
+        cause="engine_dead",
+        severity="dead",
+        confidence="sure",
+        summary=f"{server.engine} pid {server.pid} has ended{lived}: clients are refused"
+        + (f", and {text.count(left)} of its processes live on" if left else ""),
+        evidence=(
+            Evidence("server.state", f"there is no process {server.pid} any more; how it ended the kernel knows"),
+        ),
+        next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
+        since_ns=_last_seen(window, server),
+        explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans"),
+    )
+
+
+def _last_seen(window: Window, server: Server) -> int | None:
+    for snapshot in reversed(window.snapshots):
+        if snapshot.server is not None and snapshot.server.pid == server.pid and snapshot.server.state == "alive":
+            return snapshot.mono_ns
+    return None
 
 
 def _when(server: Server, pulse: Pulse | None) -> str:

@@ -1,0 +1,73 @@
+"""The front end lives, its engine core or a worker does not: whatever it is asked, nobody computes it."""
+
+from collections.abc import Iterator
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.roles import named, seen_last, with_role
+from inferdbg.facts.sections.processes import Process
+from inferdbg.facts.window import Window
+
+_WITH_CORES = ("vllm", "sglang")
+_UNWELL = "503"
+
+
+def check(window: Window) -> Iterator[Finding]:
+    server, processes = window.now.server, window.now.processes
+    if server is None or processes is None or server.engine not in _WITH_CORES or server.state != "alive":
+        return
+    front = with_role(window.now, "front end")
+    if not front or processes.startup is not None or with_role(window.now, "starting"):
+        return
+    for role, cause in (("engine core", "engine_core_gone"), ("worker", "worker_gone")):
+        before = seen_last(window, role)
+        if before is None:
+            if role == "engine core":
+                yield from _never_seen(window, front[0])
+            continue
+        then, known = before
+        now = {process.pid for process in with_role(window.now, role)}
+        gone = [process for process in _of_window(window, role) if process.pid not in now]
+        if gone and (not now or role == "worker"):
+            yield Finding(
+                cause=cause,
+                severity="dead",
+                confidence="sure",
+                summary=f"{named(gone[0])} is gone, {named(front[0])} lives on: no request is computed any more",
+                evidence=(
+                    Evidence(
+                        "processes", f"it was last seen {_ago(window, then.mono_ns)} ago, {len(known)} of its kind"
+                    ),
+                ),
+                next_step=f"dmesg -T | grep -w {gone[0].pid}   (the end of the server's log may say more)",
+                since_ns=then.mono_ns,
+                explains=("requests_failing", "worker_gone") if role == "engine core" else (),
+            )
+
+
+def _never_seen(window: Window, front: Process) -> Iterator[Finding]:
+    server = window.now.server
+    unwell = server is not None and server.health is not None and server.health.answer == _UNWELL
+    yield Finding(
+        cause="engine_core_gone",
+        severity="dead" if unwell else "note",
+        confidence="sure" if unwell else "possible",
+        summary=f"{named(front)} has no engine core" + (": none is computed" if unwell else " on this machine"),
+        evidence=(
+            Evidence("processes", "none of its descendants is one"),
+            *((Evidence("server.health", f"/health answers {_UNWELL}"),) if unwell else ()),
+        ),
+        next_step="the end of the server's log says why it ended"
+        if unwell
+        else "with data parallelism it may run elsewhere",
+    )
+
+
+def _of_window(window: Window, role: str) -> tuple[Process, ...]:
+    """All that were seen in that role, each once."""
+    found = {process.pid: process for snapshot in window.snapshots for process in with_role(snapshot, role)}
+    return tuple(found.values())
+
+
+def _ago(window: Window, mono_ns: int) -> str:
+    return text.duration(max(0, window.now.mono_ns - mono_ns))

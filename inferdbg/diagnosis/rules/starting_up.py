@@ -1,0 +1,72 @@
+"""The server does not serve yet: in which phase its start is, how far, how fast, and whether it moves at all."""
+
+from collections.abc import Iterator
+
+from inferdbg import text
+from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.facts.sections.startup import Startup
+from inferdbg.facts.snapshot import Snapshot
+from inferdbg.facts.window import SECOND, Window
+
+_PATIENCE_NS = 60 * SECOND  # collectives that wait for another rank compute, those that wait for ever do not
+_OVER_NS = 5 * SECOND
+
+
+def check(window: Window) -> Iterator[Finding]:
+    startup = _startup(window.now)
+    if startup is None:
+        return
+    still_ns = window.now.mono_ns - startup.moved_ns
+    stalled = still_ns > _PATIENCE_NS
+    since = text.duration(window.now.mono_ns - startup.started_ns)
+    state = f"nothing has moved for {text.duration(still_ns)}" if stalled else f"{progress(window, startup)}"
+    yield Finding(
+        cause="startup_stalled" if stalled else "starting_up",
+        severity="stuck" if stalled else "note",
+        confidence="likely" if stalled else "sure",
+        summary=f"starting for {since}, {startup.phase}: {state}",
+        evidence=tuple(_evidence(window, startup)),
+        next_step=f"py-spy dump --nonblocking --pid {startup.pid}" if stalled and startup.pid is not None else "",
+        since_ns=startup.moved_ns if stalled else startup.started_ns,
+    )
+
+
+def progress(window: Window, startup: Startup) -> str:
+    """How far it is, how fast, what is left; of phases without a measure, who works."""
+    if startup.phase == "loading weights" and startup.file is not None:
+        return ", ".join(_loading(window, startup))
+    who = f"{startup.role or 'process'} {startup.pid}"
+    cpus = window.rate(lambda s: found.cpu_ns if (found := _startup(s)) else None, _OVER_NS, "processes")
+    return who if cpus is None else f"{who} works, {cpus / 1e7:.0f} % cpu" if cpus >= 5e7 else f"{who} waits"
+
+
+def _loading(window: Window, startup: Startup) -> Iterator[str]:
+    loaded, total = startup.loaded_bytes, startup.weight_bytes
+    by_position = loaded is not None
+    rate = window.rate(
+        (lambda s: found.loaded_bytes if (found := _startup(s)) else None)
+        if by_position
+        else (lambda s: found.read_bytes if (found := _startup(s)) else None),
+        _OVER_NS,
+        "processes",
+    )
+    if loaded is not None and total is not None:
+        yield f"{text.size(loaded)} of {text.size(total)}"
+    elif total is not None:
+        yield text.size(total)
+    if startup.files is not None and startup.files > 1:
+        yield f"file {(startup.files_done or 0) + 1} of {startup.files}"
+    if rate:
+        yield f"{text.size(rate)}/s" + ("" if by_position else " from disk")
+        if loaded is not None and total is not None:
+            yield f"about {text.duration((total - loaded) / rate * 1e9)} left"
+
+
+def _evidence(window: Window, startup: Startup) -> Iterator[Evidence]:
+    yield Evidence("processes.startup", f"{startup.phase} for {text.duration(window.now.mono_ns - startup.since_ns)}")
+    if startup.file is not None:
+        yield Evidence("processes.startup.file", f"{startup.role or 'process'} {startup.pid} has {startup.file} open")
+
+
+def _startup(snapshot: Snapshot) -> Startup | None:
+    return snapshot.processes.startup if snapshot.processes is not None else None
