@@ -24,7 +24,8 @@ from inferdbg.probes.pymem.memory import Gone, MappedFile, Process, Range, Unrea
 from inferdbg.probes.pymem.objects import contents, read
 from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.pymem.reader import Reader
-from inferdbg.probes.pymem.values import Limits
+from inferdbg.probes.pymem.typeinfo import DICT, HEAP_TYPE, INLINE_VALUES, INT, LIST, MANAGED_DICT, STR, TUPLE, Type
+from inferdbg.probes.pymem.values import Limits, Unread
 
 from .interpreters import held, local, reading
 
@@ -111,8 +112,6 @@ def test_random_memory_ends_within_the_limits(version: tuple[int, int], seed: in
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_objects_of_real_types_end_within_the_limits(version: tuple[int, int], seed: int) -> None:
-    from inferdbg.probes.pymem.typeinfo import DICT, HEAP_TYPE, INLINE_VALUES, INT, LIST, MANAGED_DICT, STR, TUPLE, Type
-
     memory = Lies(seed)
     reader = Reader(memory, Runtime(0x7F0000001000, (*version, 1), LAYOUTS[version], "made up"))
     kinds = [
@@ -130,6 +129,42 @@ def test_random_objects_of_real_types_end_within_the_limits(version: tuple[int, 
     with contextlib.suppress(InferdbgError):
         read(reader, 0x7F0000001040, SMALL)
     assert memory.read_bytes < 40 * SMALL.bytes
+
+
+class Endless(Lies):
+    """A list of 100 lists of 100 lists, and so on for ever, each at a place of its own. Items lie above 1 << 45."""
+
+    def read(self, address: int, size: int) -> bytes:
+        self.read_bytes += size
+        if address & _ITEMS:
+            number, offset = divmod(address & ~_ITEMS, 1024)
+            items = struct.pack("<100Q", *(64 * (64 + (number * 101 + 1 + item) % (1 << 33)) for item in range(100)))
+            return items[offset : offset + size]
+        number, offset = divmod(address, 64)
+        whole = struct.pack("<8Q", 1, _LIST, 100, _ITEMS | (number - 64) * 1024, 100, 0, 0, 0)
+        return whole[offset : offset + size]
+
+
+_ITEMS = 1 << 45
+_LIST = 0x7F0000001000
+
+
+@pytest.mark.parametrize("limits", [Limits(depth=60, objects=300), Limits(depth=60, objects=20_000, bytes=1 << 16)])
+def test_what_has_no_end_stops_at_the_limits(limits: Limits) -> None:
+    memory = Endless(0)
+    reader = Reader(memory, Runtime(_LIST, (3, 12, 1), LAYOUTS[3, 12], "made up"))
+    reader.types[_LIST] = Type(
+        address=_LIST, name="list", kind="list", plain=True, enum=False, bases=("list", "object"), basicsize=40,
+        itemsize=0, flags=1 << 25, dictoffset=0, cached_keys=0, slots={}, fields=(), anchor=b"",
+    )  # fmt: skip
+    found = read(reader, 64 * 64, limits)
+    assert isinstance(found, list)
+    assert memory.read_bytes < 8 * min(limits.bytes, 900 * limits.objects)  # each is read, and looked at again
+    innermost = found
+    while isinstance(innermost, list):
+        innermost = innermost[-1]
+    assert isinstance(innermost, Unread)
+    assert innermost.why == "budget"
 
 
 @given(st.binary(max_size=400))

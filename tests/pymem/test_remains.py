@@ -103,9 +103,9 @@ def test_a_replaced_library_is_noticed(tmp_path: Path) -> None:
     replaced.parent.mkdir(parents=True)
     content = bytearray(Path(library.path).read_bytes())
     content[40:48] = b"\x01\x02\x03\x04\x05\x06\x07\x08"  # another file: its sections stand elsewhere
-    build = content.find(b"GNU\0", 0, 4096)
-    if build > 0 and elf.build_id(lambda at, size: bytes(content[at : at + size]), 0):
-        content[build + 4] ^= 255
+    build = elf.build_id(lambda at, size: bytes(content[at : at + size]), 0)
+    if build:
+        content[content.index(build)] ^= 255
     replaced.write_bytes(content)
     core = Core(str(written), sysroot=str(tmp_path / "root"))
     assert core.open_file(library) is None
