@@ -16,6 +16,7 @@ from ..drawing.cache import block_bar
 from ..drawing.holdings import holder_lines, pool_lines
 from ..drawing.marks import mark, missing
 from ..drawing.names import names_of
+from ..drawing.prefixes import prefix_lines
 from ..drawing.request import request_lines
 from ..frame import Frame
 from ..ink import NOTHING, Line, Span, beside, boxed, dim, flow, line, stacked_bar, value
@@ -64,10 +65,12 @@ class KVMap(View):
         snapshot = frame.window.now
         cache = snapshot.kvcache
         if cache is None:
-            return [NOTHING, *missing(snapshot, "kvcache", width - 1, "the KV cache")]
+            told = prefix_lines(frame.window, width)
+            return [NOTHING, *(told or missing(snapshot, "kvcache", width - 1, "the KV cache"))][:height]
         head = self._head(snapshot, cache, width)
         if not cache.state or not cache.num_blocks:
-            return [*head, NOTHING, line(dim(" this source knows how many blocks there are, but not what is in each"))]
+            unseen = line(dim(" this source knows how many blocks there are, but not what is in each"))
+            return [*head, NOTHING, unseen, NOTHING, *prefix_lines(frame.window, width)][:height]
         rows = max(1, height - len(head) - PANEL)
         grid = self._laid_out(snapshot, cache, width, rows)
         self._panel = min(TALLEST_PANEL, PANEL + max(0, rows - grid.height - 1))
