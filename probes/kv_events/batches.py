@@ -18,6 +18,9 @@ from inferdbg import text
 _U64 = (1 << 64) - 1
 _LATEST_S = 1e11
 _LONGEST_NAME = 24
+_MOST_TOKENS = 1 << 20
+_MOST_NUMBER = 1 << 16
+"""Of ranks and groups."""
 
 
 class PoolName(NamedTuple):
@@ -141,6 +144,8 @@ def parse(payload: bytes) -> Batch:
         raise ValueError(f"no batch of KV events: {error}") from None
     if not isfinite(batch.ts) or not 0 <= batch.ts < _LATEST_S:
         raise ValueError(f"a batch of KV events at {batch.ts}")
+    if not 0 <= (batch.rank or 0) < _MOST_NUMBER:
+        raise ValueError(f"a batch of KV events of rank {batch.rank}")
     known = tuple(change for change in found if change is not None)
     return Batch(int(batch.ts * 1e9), batch.rank or 0, known, len(found) - len(known))
 
@@ -157,11 +162,13 @@ def _change(raw: Raw, rank: int) -> Change | None:
         return None
     if isinstance(event, (_ClearedMap, _ClearedArray)):
         return Cleared(rank)
+    if not 0 <= (event.group_idx or 0) < _MOST_NUMBER:
+        raise ValidationError(f"blocks of group {event.group_idx}")
     pool = PoolName(rank, None if event.medium is None else text.safe(event.medium, _LONGEST_NAME), event.group_idx)
     hashes = _hashes(event.block_hashes)
     if isinstance(event, (_RemovedMap, _RemovedArray)):
         return Removed(pool, hashes)
-    if event.block_size <= 0:
+    if not 0 < event.block_size <= _MOST_TOKENS:
         raise ValidationError(f"blocks of {event.block_size} tokens")
     tokens = _length(memoryview(event.token_ids))
     (parent,) = _hashes([event.parent_block_hash]) if event.parent_block_hash is not None else (None,)

@@ -74,10 +74,13 @@ class Publisher:
     def connect(self, address: str) -> None:
         self.socket.connect(address)
 
-    def bind_replay(self) -> str:
+    def bind_replay(self, port: int | None = None) -> str:
         self.replay = self.context.socket(zmq.ROUTER)
         self.replay.setsockopt(zmq.LINGER, 0)
-        port = self.replay.bind_to_random_port("tcp://127.0.0.1")
+        if port is None:
+            port = self.replay.bind_to_random_port("tcp://127.0.0.1")
+        else:
+            self.replay.bind(f"tcp://127.0.0.1:{port}")
         self._thread = threading.Thread(target=self._answer, name="replay")
         self._thread.start()
         return f"tcp://127.0.0.1:{port}"

@@ -20,7 +20,7 @@ from inferdbg.facts.sections.prefixes import Prefixes
 from inferdbg.facts.snapshot import Target
 from inferdbg.probes.kv_events import KVEvents
 from inferdbg.probes.kv_events.batches import PoolName
-from inferdbg.probes.kv_events.probe import Ranks
+from inferdbg.probes.kv_events.probe import Ranks, Subscription
 
 from .publisher import CLEARED, END, Publisher, number, payload, publishing, removed, stored
 
@@ -90,9 +90,13 @@ def test_a_server_that_binds(server: Publisher) -> None:
         assert (found.stored_blocks_total, found.removed_blocks_total) == (4, 1)
 
 
-def test_a_server_that_connects(server: Publisher) -> None:
+def free_port() -> int:
     with zmq.Context() as context, context.socket(zmq.SUB) as free:
-        port = free.bind_to_random_port("tcp://127.0.0.1")
+        return free.bind_to_random_port("tcp://127.0.0.1")
+
+
+def test_a_server_that_connects(server: Publisher) -> None:
+    port = free_port()
     with closing(KVEvents(f"@tcp://127.0.0.1:{port}")) as probe:
         assert "no server has connected" in read(probe).message
         server.connect(f"tcp://127.0.0.1:{port}")
@@ -125,6 +129,23 @@ def test_a_late_join_asks_for_what_came_before(with_topic: bool) -> None:
             server.publish(stored([9]))
             eventually(probe, heard(3))
             assert held(probe) == {GPU: {1, 3, 9}}
+            assert server.questions == [0]
+
+
+def test_under_load_a_question_waits_until_the_replay_socket_is_connected(server: Publisher) -> None:
+    endpoint, port = server.bind(), free_port()
+    server.publish(stored([1]))
+    with closing(KVEvents(endpoint)) as probe:
+        probe.subscription = Subscription(endpoint, f"tcp://127.0.0.1:{port}", "")
+        server.await_subscriber()
+        began = time.monotonic()
+        while not (found := prefixes(probe)) or not found.batches_total:
+            server.publish(stored([2]))
+            if server.replay is None and time.monotonic() - began > 0.2:
+                server.bind_replay(port)
+            time.sleep(0.01)
+        assert (found.complete, found.missed_batches) == (True, 0)
+        assert held(probe) == {GPU: {1, 2}}
 
 
 def test_a_late_join_without_a_replay_socket_says_so(server: Publisher) -> None:
