@@ -93,7 +93,7 @@ class Requests:
         self._slots = list(range(len(self._stage)))[::-1]
         self._rows = list(range(len(self._tables) // blocks_per_row))[::-1]
         self._upcoming = 1
-        self._gap = self._bucket = 0
+        self._counts_in_flight = True
         self.by_id: dict[str, Kept] = {}
         self.preempted = 0
 
@@ -101,6 +101,9 @@ class Requests:
         """Gives the request a slot, and a number that counts from 1. None: as many wait as are shown."""
         if len(self._slots) <= (0 if runs else self._reserved):
             return None
+        self._counts_in_flight = hasattr(
+            request, "num_in_flight_tokens"
+        )  # newer vLLM: computed once they are scheduled
         slot = self._slots.pop()
         kept = Kept(request, self._upcoming, slot)
         self._upcoming += 1
@@ -170,8 +173,35 @@ class Requests:
         self._counters[Counter.PREEMPTED] += 1
         self._say(EventKind.PREEMPTED, kept.number, other, -1, lost, "")
 
-    def computed(self, kept: Kept, tokens: int) -> None:
-        self._computed[kept.slot] = tokens
+    def store(self, step: "list[Kept]", now_ns: int) -> None:
+        """After a step: what its requests have computed and produced. The hot loop: most have one token more, and the
+        gaps between tokens are those of the request before."""
+        computed, output, last, worst = self._computed, self._output, self._last, self._worst
+        generated, gap, same = 0, -1, 0
+        for kept in step:
+            stage = kept.stage
+            if not stage:
+                continue
+            request, slot = kept.request, kept.slot
+            outputs = request.num_output_tokens  # also of one that was preempted since: what it was owed still comes
+            if outputs == kept.outputs + 1 and kept.last_token_ns:
+                kept.outputs = output[slot] = outputs
+                generated += 1
+                since = now_ns - kept.last_token_ns
+                if since != gap:
+                    self._gaps(gap, same)
+                    gap, same = since, 0
+                same += 1
+                if since > worst[slot]:
+                    worst[slot] = since
+                last[slot] = kept.last_token_ns = now_ns
+            elif outputs != kept.outputs:
+                self.produced(kept, outputs, now_ns)
+            if stage != PREEMPTED:
+                in_flight = request.num_in_flight_tokens if self._counts_in_flight else 0
+                computed[slot] = max(0, request.num_computed_tokens - in_flight)
+        self._gaps(gap, same)
+        self._counters[Counter.GENERATED_TOKENS] += generated
 
     def recomputed(self, kept: Kept, context: int, tokens: int) -> None:
         """A prefill chunk of ``tokens`` on top of ``context`` is done."""
@@ -189,18 +219,19 @@ class Requests:
         self._counters[Counter.GENERATED_TOKENS] += new
         if kept.last_token_ns:
             gap = (now_ns - kept.last_token_ns) // new
-            if gap != self._gap:  # those of one step are mostly equal
-                self._gap, self._bucket = gap, bisect_left(BUCKETS_NS, gap)
-            itl = self._histograms["itl"]
-            itl[self._bucket] += new
-            itl[_SUM] += gap * new
-            if gap > self._worst[slot]:
-                self._worst[slot] = gap
+            self._gaps(gap, new)
+            self._worst[slot] = max(self._worst[slot], gap)
         else:
             self._first[slot] = now_ns
             self._observe("ttft", now_ns - self._arrived[slot])
             self._say(EventKind.FIRST_TOKEN, kept.number, 0, -1, 0, "")
         self._last[slot] = kept.last_token_ns = now_ns
+
+    def _gaps(self, gap: int, times: int) -> None:
+        if times:
+            itl = self._histograms["itl"]
+            itl[bisect_left(BUCKETS_NS, gap)] += times
+            itl[_SUM] += gap * times
 
     def wait(self, kept: Kept, reason: int, needs: int = 0, available: int = 0) -> None:
         slot = kept.slot

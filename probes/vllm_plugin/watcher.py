@@ -95,7 +95,8 @@ class Watcher:
         self._budget = int(scheduler.max_num_scheduled_tokens)
         self._most_running = int(getattr(scheduler, "max_num_active_reqs", seats))
         self._block_size = int(tables.block_size)
-        self._needed = 0  # blocks that the last look into the pool asked for
+        self._running_status: Foreign = None  # RequestStatus.RUNNING, from the first request on
+        self._needed = 0  # blocks that the waiting request asked for which was looked at last
         self._starved: tuple[Foreign, int, int] | None = None  # who got no blocks in this step, needs, free
         self._started_ns = 0
         self._last_plan: Plan | None = None
@@ -132,9 +133,6 @@ class Watcher:
             "shutdown": hooks.around(scheduler, "shutdown", before=self._stopping),
             "KVCacheManager.allocate_slots": hooks.replace(manager, "allocate_slots", self._allocating),
             "KVCacheManager.free": hooks.around(manager, "free", before=self._free_begins, after=self._free_ended),
-            "KVCacheCoordinator.get_num_blocks_to_allocate": hooks.around(
-                manager.coordinator, "get_num_blocks_to_allocate", after=self._asked
-            ),
         }
         hooks.around(manager, "pop_blocks_for_free", before=self._free_begins, after=self._free_ended)
         if not (there["schedule"] and there["update_from_output"]):
@@ -148,6 +146,8 @@ class Watcher:
         name = request.request_id
         if name in self._requests.by_id or name not in self._scheduler.requests:
             return  # more input of a session, or its end
+        if self._running_status is None:
+            self._running_status = type(request.status).RUNNING
         last = self._last_waiting(request)
         kept = self._requests.open(request)
         self._counters[Counter.ADDED] += 1
@@ -163,17 +163,43 @@ class Watcher:
         return None
 
     def _allocating(self, original: "Callable[..., Foreign]") -> "Callable[..., Foreign]":
+        """Called for every request of every step: it does nothing more than it must."""
+        hooks, pool = self._hooks, self._pool
+
         def allocate_slots(request: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
             self._current = request
-            result = original(request, *args, **kwargs)
-            if (result is None or self._pool.changed) and self._hooks.on:
+            if request.status is not self._running_status and hooks.on:
+                result = self._listening(original, request, *args, **kwargs)
+            else:
+                result = original(request, *args, **kwargs)
+            if (result is None or pool.changed) and hooks.on:
                 try:
                     self._allocated(request, got=result is not None)
                 except Exception as error:  # noqa: BLE001  vLLM goes on, whatever it is
-                    self._hooks.fail(error)
+                    hooks.fail(error)
             return result
 
         return allocate_slots
+
+    def _listening(
+        self, original: "Callable[..., Foreign]", request: Foreign, *args: Foreign, **kwargs: Foreign
+    ) -> Foreign:
+        """Hears how many blocks a waiting request needs. Only those: for all of a step it would cost too much."""
+        coordinator, name = self._manager.coordinator, "get_num_blocks_to_allocate"
+        ask = getattr(coordinator, name, None)
+        self._needed = 0
+        if ask is None:
+            return original(request, *args, **kwargs)
+
+        def asked(*args: Foreign, **kwargs: Foreign) -> Foreign:
+            self._needed = needed = ask(*args, **kwargs)
+            return needed
+
+        coordinator.__dict__[name] = asked
+        try:
+            return original(request, *args, **kwargs)
+        finally:
+            coordinator.__dict__.pop(name, None)
 
     def _allocated(self, request: Foreign, *, got: bool) -> None:
         if self._pool.changed:
@@ -184,15 +210,15 @@ class Watcher:
             self._intent.end()
         if not got:
             free = self._manager.block_pool.free_block_queue.num_free_blocks
-            watermark = int(getattr(self._manager, "watermark_blocks", 0) or 0)
-            self._starved = (request, self._needed + watermark, free)
-
-    def _asked(self, blocks: int, *_: Foreign, **__: Foreign) -> None:
-        self._needed = blocks
+            if request.status is self._running_status:
+                self._starved = (request, 0, free)
+            else:
+                watermark = int(getattr(self._manager, "watermark_blocks", 0) or 0)
+                self._starved = (request, int(self._needed or 0) + watermark, free)
 
     def _free_begins(self, request: Foreign, *_: Foreign, **__: Foreign) -> None:
         kept = self._requests.by_id.get(request.request_id)
-        runs = getattr(request.status, "name", "") == "RUNNING"  # and loses its blocks: it is preempted
+        runs = request.status is self._running_status  # and loses its blocks: it is preempted
         lost = request.num_computed_tokens - (getattr(request, "num_in_flight_tokens", 0) or 0)
         self._freeing = kept, runs, max(0, lost)
         if kept is not None and kept.blocks:
@@ -298,19 +324,12 @@ class Watcher:
     def _store(self, plan: Plan, now: int) -> None:
         """What the step's requests have now. Those that ended meanwhile were stored when they did."""
         requests = self._requests
+        requests.store(plan.kept, now)
+        if not plan.prefill:
+            return
         for place, kept in enumerate(plan.kept):
-            stage = kept.stage
-            if stage != DECODE and stage != PREFILL:
-                continue
-            request = kept.request
-            computed = request.num_computed_tokens
-            in_flight = getattr(request, "num_in_flight_tokens", 0)
-            requests.computed(kept, max(0, computed - in_flight) if in_flight else computed)
-            outputs = request.num_output_tokens
-            if outputs != kept.outputs:
-                requests.produced(kept, outputs, now)
-            if stage == PREFILL and plan.kinds[place] == _PREFILL:
-                context, tokens = plan.contexts[place], plan.tokens[place]
+            if kept.stage == PREFILL and plan.kinds[place] == _PREFILL:
+                context, tokens, request = plan.contexts[place], plan.tokens[place], kept.request
                 requests.recomputed(kept, context, tokens)
                 if not getattr(request, "is_prefill_chunk", context + tokens < request.num_tokens - 1):
                     requests.enter(kept, DECODE)
@@ -339,9 +358,9 @@ class Watcher:
 
     def _reason(self, kept: Kept, plan: Plan) -> "tuple[int, int, int]":
         """The head of the queue: reason, needs, available."""
-        if self._starved is not None and self._starved[0] is kept.request:
+        if self._starved is not None and self._starved[0] is kept.request and self._starved[1]:
             return (WaitReason.BLOCKS, *self._starved[1:])
-        if kept.stage == PREEMPTED and self._starved is not None:  # nobody was let in after a preemption
+        if kept.stage == PREEMPTED and self._starved is not None:  # nobody is let in after a preemption
             blocks = -(-kept.request.num_tokens // self._block_size)
             return WaitReason.BLOCKS, blocks, self._manager.block_pool.free_block_queue.num_free_blocks
         running = len(self._scheduler.running)
