@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from inferdbg.errors import Exit, InferdbgError
 
-MAX_BODY_BYTES = 8 << 20
-"""A vLLM server with one engine says 50 to 58 KB."""
+MAX_BODY_BYTES = 4 << 20
+"""A vLLM server says 50 to 58 KB an engine."""
 _MAX_PARTS = 1 << 16
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 

@@ -6,6 +6,7 @@ live totals are the sum of both. A slot's n_prompt_tokens is what it holds in it
 
 import os
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
@@ -33,60 +34,65 @@ LIVE = (
 _MOST_SLOTS = 4096
 
 
-class _NextToken(Struct):
-    n_decoded: int | None = None
-    n_remain: int | None = None
+Number = Annotated[int, msgspec.Meta(ge=-1, le=1 << 40)]
+"""-1 is none or without end."""
+Words = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class NextToken(Struct):
+    n_decoded: Number | None = None
+    n_remain: Number | None = None
 
 
 class Slot(Struct):
     """What of an answer to /slots is kept: prompts and generated text, where a server gives them, are not."""
 
-    id: int
+    id: Number
     is_processing: bool | None = None
-    state: int | None = None  # in 2024: 1 is processing
-    id_task: int | None = None
-    n_ctx: int | None = None
-    n_prompt_tokens: int | None = None
-    n_prompt_tokens_processed: int | None = None
-    n_prompt_tokens_cache: int | None = None
-    next_token: _NextToken | list[_NextToken] | None = None
+    state: Number | None = None  # in 2024: 1 is processing
+    id_task: Number | None = None
+    n_ctx: Number | None = None
+    n_prompt_tokens: Number | None = None
+    n_prompt_tokens_processed: Number | None = None
+    n_prompt_tokens_cache: Number | None = None
+    next_token: NextToken | list[NextToken] | None = None
 
     @property
     def busy(self) -> bool:
         return self.is_processing if self.is_processing is not None else self.state == 1
 
     @property
-    def next(self) -> _NextToken:
+    def next(self) -> NextToken:
         if isinstance(self.next_token, list):
-            return self.next_token[0] if self.next_token else _NextToken()
-        return self.next_token or _NextToken()
+            return self.next_token[0] if self.next_token else NextToken()
+        return self.next_token or NextToken()
 
 
 class _Settings(Struct):
-    n_ctx: int | None = None
+    n_ctx: Number | None = None
 
 
 class Props(Struct):
     """What of an answer to /props is kept."""
 
-    total_slots: int | None = None
-    model_alias: str | None = None
-    model_path: str | None = None
-    model_ftype: str | None = None
-    build_info: str | None = None
+    total_slots: Number | None = None
+    model_alias: Words | None = None
+    model_path: Words | None = None
+    model_ftype: Words | None = None
+    build_info: Words | None = None
     is_sleeping: bool | None = None
     default_generation_settings: _Settings | None = None
 
 
 class _Meta(Struct):
-    n_vocab: int | None = None
-    n_embd: int | None = None
-    n_params: int | None = None
-    size: int | None = None
+    n_vocab: Number | None = None
+    n_embd: Number | None = None
+    n_params: Number | None = None
+    size: Number | None = None
 
 
 class _Model(Struct):
-    id: str = ""
+    id: Words = ""
     meta: _Meta | None = None
 
 
@@ -135,7 +141,10 @@ def limits(props: Props) -> EngineConfig:
 def requests(slots: Sequence[Slot], origin: Origin) -> Requests:
     """One for each slot that works. Its number is the task's: the server's own, never used twice, and the one that
     its log names."""
-    return Requests(origin, tuple(_request(slot) for slot in slots if slot.busy and slot.id_task is not None))
+    return Requests(
+        origin,
+        tuple(_request(slot) for slot in slots if slot.busy and (slot.id_task or 0) >= 0 and slot.id_task is not None),
+    )
 
 
 def _request(slot: Slot) -> Request:

@@ -1,10 +1,12 @@
 """A server of any engine as it reports itself: /health, /metrics, and the few further GETs of its engine's table.
 
 Only what is named here is ever asked, by GET: no generation, nothing that changes the server. A look costs it 5 to 9 ms
-(vLLM) and a line in its access log, so it is asked every two seconds.
+(vLLM) and a line in its access log, so it is asked every two seconds; for its health every ten, and at every look while
+requests run and nothing is counted. (llama.cpp's averages of the last while, like predicted_tokens_seconds, are since
+anybody's last look: who graphs them sees ours. Totals are not touched.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -38,12 +40,12 @@ T = TypeVar("T")
 
 
 class _Version(Struct):
-    version: str | None = None
+    version: llamacpp.Words | None = None
 
 
 class _Card(Struct):
-    id: str = ""
-    max_model_len: int | None = None
+    id: llamacpp.Words = ""
+    max_model_len: llamacpp.Number | None = None
 
 
 class _Cards(Struct):
@@ -97,10 +99,9 @@ class Reported:
             reply = self._get("/metrics")
         except Unanswered as error:
             return self._unanswered(error, now_ns)
-        if self._health is None or now_ns - self._health.mono_ns >= HEALTH_EVERY_NS or reply.status >= 500:
-            self._ask_health(now_ns)
         exposition = parse(reply.body) if reply.status == 200 else Exposition()
         if reply.status == 200 and reply.body.strip() and not exposition.series:
+            self._ask_health(now_ns)
             return self._failed(
                 f"GET /metrics: {text.size(len(reply.body))} that are no metrics",
                 "is this the address of a server?",
@@ -166,6 +167,9 @@ class Reported:
         table = table_of(_TABLES, exposition, self.engine)
         scrape = Scrape(exposition, table.same if table is not None else ())
         found, caveats = scheduler(table, scrape, origin) if table is not None else (None, ())
+        late = self._health is None or now_ns - self._health.mono_ns >= HEALTH_EVERY_NS
+        if late or reply.status >= 500 or stands_still(self._before, found):
+            self._ask_health(now_ns)
         self._notice_restart(exposition, found, now_ns)
         engine = table.engine if table is not None else self.engine
         unknown = self._lasting is None or self._lasting.model is None
@@ -206,7 +210,7 @@ class Reported:
         """By the start times that it tells, or by counters that fell."""
         started = next((s.value for s in exposition.series if s.name == "process_start_time_seconds"), None)
         life = (started, min(exposition.created.values(), default=None))
-        if self._life and (life != self._life or fell(self._before, found)):
+        if another(self._life, life) or fell(self._before, found):
             self._restarts += 1
             self._restarted_ns = now_ns
             self._lasting = None
@@ -312,10 +316,21 @@ _version = msgspec.json.Decoder(_Version)
 _cards = msgspec.json.Decoder(_Cards)
 
 
+def another(before: Sequence[float | None], after: Sequence[float | None]) -> bool:
+    """Whether a start time is not what it was."""
+    return any(old is not None and new is not None and new != old for old, new in zip(before, after, strict=False))
+
+
 def fell(before: Scheduler | None, after: Scheduler | None) -> bool:
     """Whether a total is smaller than it was."""
-    if before is None or after is None:
-        return False
-    totals = [name for name in Scheduler.__struct_fields__ if name.endswith("_total")]
-    pairs = [(getattr(before, name), getattr(after, name)) for name in totals]
+    pairs = zip(_totals(before), _totals(after), strict=True)
     return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def stands_still(before: Scheduler | None, after: Scheduler | None) -> bool:
+    """Whether requests run and nothing was counted since."""
+    return after is not None and bool(after.running) and _totals(before) == _totals(after)
+
+
+def _totals(found: Scheduler | None) -> list[int | None]:
+    return [getattr(found, name, None) for name in Scheduler.__struct_fields__ if name.endswith("_total")]

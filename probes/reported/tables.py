@@ -97,24 +97,21 @@ class Scrape:
             return None
         kept = [one for part in parts for one in part if all(one.label(key) in only for key, only in name.only.items())]
         if observations:
-            return sum(one.buckets.count for one in kept if one.buckets is not None)
-        values = [counted(one.value) for one in kept]
-        return None if None in values else sum(value for value in values if value is not None)
+            return counted(sum(one.buckets.count for one in kept if one.buckets is not None))
+        return added(counted(one.value) for one in kept)
 
     def histogram(self, name: Name) -> Histogram | None:
         """Seconds as nanoseconds, merged bucket by bucket; None when the bounds differ."""
-        buckets = [one.buckets for one in self.series(name.name)]
-        if not buckets or any(one is None or one.bounds != buckets[0].bounds for one in buckets if buckets[0]):
+        found = [one.buckets for one in self.series(name.name)]
+        buckets = [one for one in found if one is not None]
+        if not buckets or len(buckets) < len(found) or any(one.bounds != buckets[0].bounds for one in buckets):
             return None
-        known = [one for one in buckets if one is not None]
-        if len(known) < len(buckets):
+        bounds = [counted(bound * _NANOSECONDS) for bound in buckets[0].bounds]
+        counts = [added(column) for column in zip(*(one.counts for one in buckets), strict=True)]
+        sum_ns = added(counted(one.sum * _NANOSECONDS) if one.sum is not None else None for one in buckets)
+        if sum_ns is None or None in bounds or None in counts:
             return None
-        bounds = tuple(round(bound * _NANOSECONDS) for bound in known[0].bounds)
-        sums = [counted(one.sum * _NANOSECONDS) if one.sum is not None else None for one in known]
-        if None in sums or not all(0 <= bound < 1 << 63 for bound in bounds):
-            return None
-        counts = tuple(sum(column) for column in zip(*(one.counts for one in known), strict=True))
-        return Histogram(bounds, counts, sum(one for one in sums if one is not None))
+        return Histogram(_known(bounds), _known(counts), sum_ns)
 
     def gauge(self, name: str, **only: str | None) -> float | None:
         """The value of the first series with these labels."""
@@ -138,6 +135,20 @@ def scheduler(table: Table, scrape: Scrape, origin: Origin) -> tuple[Scheduler |
     if not values:
         return None, ()
     return Scheduler(origin, **values), (*caveats, *table.caveats)  # type: ignore[arg-type]
+
+
+def added(counts: Iterable[int | None]) -> int | None:
+    """Their sum; None when one is not known, or together they are more than can be counted."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return counted(total)
+
+
+def _known(counts: Iterable[int | None]) -> tuple[int, ...]:
+    return tuple(count for count in counts if count is not None)
 
 
 def table_of(tables: Iterable[Table], exposition: Exposition, engine: str) -> Table | None:

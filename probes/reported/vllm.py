@@ -10,7 +10,7 @@ from inferdbg.facts.sections.metrics import Caveat, Series
 from inferdbg.facts.sections.server import EngineConfig
 
 from .exposition import counted
-from .tables import Name, Row, Scrape, Table
+from .tables import Name, Row, Scrape, Table, added
 
 _LATE = "vLLM counts a preemption only when the request runs again: until then the counter stands still"
 _ENDED = ("stop", "length", "repetition")
@@ -30,12 +30,8 @@ def kvcache(scrape: Scrape, origin: Origin) -> KVCache | None:
     for config, (blocks, _) in zip(configs, sizes, strict=True):
         share = next((found for name in _USAGES if (found := _usage(scrape, name, config)) is not None), None)
         used.append(None if share is None else used_blocks(share, blocks or 0))
-    return KVCache(
-        origin,
-        num_blocks=sum(blocks or 0 for blocks, _ in sizes),
-        block_size=sizes[0][1] or 0,
-        used_blocks=None if None in used else sum(one for one in used if one is not None),
-    )
+    blocks_of_all, size = added(blocks for blocks, _ in sizes), sizes[0][1]
+    return KVCache(origin, blocks_of_all, size, used_blocks=added(used)) if blocks_of_all and size else None
 
 
 def used_blocks(share: float, blocks: int) -> int | None:

@@ -93,6 +93,16 @@ def test_its_health_is_asked_less_often() -> None:
     assert server.asked.count("GET /health HTTP/1.1") == 3
 
 
+def test_while_requests_run_and_nothing_is_counted_it_is_asked_at_every_look() -> None:
+    with answering(vllm("load8")) as server:
+        probe = Reported(server.url, "vllm")
+        probe.read(SECOND)
+        server.answers["/health"] = http(b"", "503 Service Unavailable")
+        reading = probe.read(3 * SECOND)
+        probe.close()
+    assert health_of(reading) == "503"
+
+
 def test_a_restart_is_noticed() -> None:
     with answering(vllm("preempt_after")) as server:
         probe = Reported(server.url, "vllm")
@@ -265,7 +275,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
         (silent, "not answering", "no whole answer within 1.5 s"),
         (drip(b"HTTP/1.1 200 OK\r\n", b"X"), "not answering", "no whole answer within 1.5 s"),
         (drip(HEAD, b"a"), "not answering", "no whole answer within 1.5 s"),
-        (endless, "failed", "the answer is longer than 8 MiB"),
+        (endless, "failed", "the answer is longer than 4 MiB"),
         (bomb(), "failed", "the answer is packed (gzip), which was not asked for"),
         (
             http(b"", "302 Found", "Location: http://127.0.0.1:1/"),
@@ -297,6 +307,15 @@ def test_a_hostile_answer_is_named_in_time(answer: Answer, status: str, said: st
     assert took < DEADLINE_S
     assert not any(line for line in server.asked if not line.startswith("GET /"))
     assert threading.active_count() <= before + 3  # those of this server; none of ours is left
+
+
+def test_a_server_that_speaks_no_tls() -> None:
+    with answering(vllm()) as server:
+        probe = Reported(server.url.replace("http:", "https:"), "vllm")
+        reading = probe.read(SECOND)
+        probe.close()
+    assert (reading.status, health_of(reading)) == ("failed", "broken")
+    assert "certificate or TLS" in reading.message
 
 
 @pytest.mark.parametrize("url", ["", "ftp://a", "http://", "http://a:b", "http://127.0.0.1:99999", "http://a/\x7f"])

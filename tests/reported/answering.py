@@ -56,6 +56,9 @@ class Answering:
             received = b""
             while chunk := connection.recv(65536):
                 received += chunk
+                if received[:1] == b"\x16":  # the hello of TLS
+                    connection.sendall(http(b"", "400 Bad Request"))
+                    return
                 while b"\r\n\r\n" in received:
                     request, _, received = received.partition(b"\r\n\r\n")
                     line = request.partition(b"\r\n")[0].decode()

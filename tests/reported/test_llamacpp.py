@@ -1,5 +1,6 @@
 """llama.cpp: its slots become requests, and totals that move while requests run."""
 
+import msgspec
 import pytest
 
 from inferdbg.facts.provenance import Origin
@@ -9,7 +10,7 @@ from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts
 from inferdbg.probes.reported import llamacpp
 from inferdbg.probes.reported.exposition import parse
-from inferdbg.probes.reported.llamacpp import LiveTotals, Slot, _NextToken, parse_props, parse_slots
+from inferdbg.probes.reported.llamacpp import LiveTotals, NextToken, Slot, parse_props, parse_slots
 from inferdbg.probes.reported.tables import Scrape, scheduler
 
 from .fixtures import read
@@ -91,6 +92,24 @@ def test_earlier_slots() -> None:
     assert item == Request(3, "task 3 in slot 0", "decode", output_tokens=7)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'[{"id":0,"id_task":%d}]' % (10**30),
+        b'[{"id":0,"next_token":[{"n_decoded":1e300}]}]',
+        b'[{"id":"0"}]',
+        b"[" * 100_000,
+        b"\xff[]",
+        b"<html>",
+    ],
+)
+def test_what_are_no_slots_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        parse_slots(body)
+
+
 def test_props_and_models() -> None:
     props = parse_props(read("llamacpp/busy_props.json"))
     assert llamacpp.limits(props) == EngineConfig(max_running=4, max_model_len=2048)
@@ -114,7 +133,7 @@ def test_what_runs_is_added_to_the_totals() -> None:
 
 
 def busy(decoded: int, prefilled: int = 0) -> Slot:
-    return Slot(0, True, id_task=1, n_prompt_tokens_processed=prefilled, next_token=_NextToken(n_decoded=decoded))
+    return Slot(0, True, id_task=1, n_prompt_tokens_processed=prefilled, next_token=NextToken(n_decoded=decoded))
 
 
 def counts(generated: int, prefilled: int = 0) -> Scheduler:

@@ -1,5 +1,6 @@
 """Every file that a real server gave becomes the facts that a person reads in it; names of other versions do, too."""
 
+import msgspec
 import pytest
 
 from inferdbg.facts.histogram import Histogram
@@ -243,6 +244,23 @@ def test_the_metrics_say_what_the_engine_is() -> None:
 def test_what_is_no_count_is_unknown(value: str) -> None:
     body = f"vllm:num_requests_waiting 1\nvllm:generation_tokens_total {value}\n".encode()
     assert told(vllm.TABLE, body).generated_tokens_total is None
+
+
+def test_however_large_its_numbers_sections_can_be_written() -> None:
+    """JSON and msgpack hold no integer of more than 64 bits."""
+    large = str(2**53 - 1)
+    lines = [
+        f'{one.name}{{engine="{index}",mode="decode"}} {large}'
+        for row in vllm.TABLE.rows
+        for one in row.names
+        for index in range(3000)
+    ]
+    configs = [
+        f'vllm:cache_config_info{{block_size="1",num_gpu_blocks="{"9" * 15}",n="{index}"}} 1' for index in range(20_000)
+    ]
+    scrape = Scrape(parse("\n".join(lines + configs).encode()))
+    found, _ = scheduler(vllm.TABLE, scrape, ORIGIN)
+    msgspec.msgpack.encode((found, vllm.kvcache(scrape, ORIGIN)))
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.engine)
