@@ -1,8 +1,9 @@
 """The blocks of one pool by their hash, each knowing what it continues: a prefix tree, kept as events come in.
 
 A server may hold several blocks of the same content: it then says "stored" as often, and "removed" for each of them.
-Hence ``copies``; the hash is gone with the last one. (vLLM repeats "stored" of blocks that are reused for requests
-that ask for it with ``kv_cache_report_mode: full``; nothing in the event tells that from a further copy.)
+Hence ``copies``; the hash is gone with the last one. Six equal prompts at once make dozens of copies. (vLLM repeats
+"stored" of blocks that are reused for requests that ask for it with ``kv_cache_report_mode: full``; nothing in the
+event tells that from a further copy.)
 """
 
 from collections.abc import Sequence

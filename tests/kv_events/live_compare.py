@@ -114,9 +114,9 @@ def _wait_for(probe: KVEvents, events: int) -> None:
 
 @contextmanager
 def _load(url: str) -> Iterator[None]:
-    """Four clients, whose prompts begin alike in a few ways."""
+    """Six clients, whose prompts begin alike in a few ways; two at a time ask the same: that makes copies of blocks."""
     ending = threading.Event()
-    clients = [threading.Thread(target=_client, args=(url, number, ending)) for number in range(4)]
+    clients = [threading.Thread(target=_client, args=(url, number, ending)) for number in range(6)]
     for client in clients:
         client.start()
     try:
@@ -128,7 +128,7 @@ def _load(url: str) -> Iterator[None]:
 
 
 def _client(url: str, number: int, ending: threading.Event) -> None:
-    place, chance = urlsplit(url), random.Random(number)
+    place, chance = urlsplit(url), random.Random(number // 2)
     while not ending.is_set():
         start = random.Random(chance.randrange(6))
         prompt = [start.randrange(4096) for _ in range(32 * start.randrange(1, 12))]

@@ -1,12 +1,16 @@
 """What a message says is read whatever version wrote it, and nonsense is refused."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from inferdbg.probes.kv_events.batches import Cleared, PoolName, Removed, Stored, parse
+from inferdbg.probes.kv_events.probe import Ranks
 
-from .publisher import CLEARED, payload, removed, stored
+from .publisher import CLEARED, number, payload, removed, stored
 
+RECORDED = Path(__file__).parents[2] / "fixtures" / "vllm" / "kv_events.jsonl"
 GPU = PoolName(0, "GPU", 0)
 
 
@@ -18,6 +22,24 @@ def test_events_as_maps() -> None:
         Removed(GPU, [3]),
         Cleared(0),
     )
+
+
+def test_the_first_batches_of_a_real_vllm() -> None:
+    """0.32.0 with 79 blocks of 32 tokens under load; written by its replay socket, prompts of random tokens."""
+    ranks = Ranks(replays=True)
+    for line in RECORDED.read_text(encoding="ascii").splitlines():
+        message = msgspec.json.decode(line)
+        frames = [b"", message["topic"].encode(), number(message["seq"]), bytes.fromhex(message["payload"])]
+        ranks.replay(frames, 0)
+    ranks.replay([b"", b"", number(-1), b""], 0)
+    rebuilt = ranks.rebuilt
+    assert (rebuilt.batches, rebuilt.stored, rebuilt.removed) == (24, 146, 70)
+    assert (ranks.missed, ranks.doubts(), rebuilt.doubts()) == (0, [], [])
+    (tree,) = rebuilt.trees.values()
+    tree.check()
+    assert (len(tree.blocks), tree.block_size, tree.kind, tree.skips) == (76, 32, "full_attention", False)
+    shape = tree.shape(3)
+    assert (shape.detached, sum(shape.depths)) == (0, 76)
 
 
 def test_events_as_arrays_of_older_vllm_and_of_sglang() -> None:
