@@ -22,7 +22,7 @@ from inferdbg.facts.sections.server import EngineConfig, ModelFacts
 from .exposition import counted
 from .tables import Name, Row, Scrape, Table
 
-_LATE = "llama.cpp counts them when a request ends, and of one whose client went away never"
+_LATE = "llama.cpp counts them when a request ends"
 LATE = (Caveat("scheduler.generated_tokens_total", _LATE),)
 """Where /slots is not to be had."""
 LIVE = (
@@ -181,7 +181,7 @@ def of_slots(slots: Sequence[Slot], origin: Origin) -> Scheduler:
 class LiveTotals:
     """Totals that rise while requests run: the server's own, and what its slots have done since. A look at both is two
     looks, so the sum may fall by what ended in between: then it waits for the next look; what is still missing then
-    was made for a client that went away, and stays counted."""
+    will never be in the server's total, and stays counted."""
 
     def __init__(self) -> None:
         self._prefilled = _Rising()

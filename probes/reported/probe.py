@@ -2,7 +2,7 @@
 
 Only what is named here is ever asked, by GET: no generation, nothing that changes the server. A look costs it 5 to 9 ms
 (vLLM) and a line in its access log, so it is asked every two seconds; for its health every ten, and at every look while
-requests run and nothing is counted. (llama.cpp's averages of the last while, like predicted_tokens_seconds, are since
+it is ill, or requests run and nothing is counted. (llama.cpp's averages of the last while, like predicted_tokens_seconds, are since
 anybody's last look: who graphs them sees ours. Totals are not touched.)
 """
 
@@ -146,6 +146,11 @@ class Reported:
         except msgspec.DecodeError:
             return None
 
+    def _health_due(self, now_ns: int) -> bool:
+        """Ill servers are asked at every look."""
+        known = self._health
+        return known is None or known.answer != "200" or now_ns - known.mono_ns >= HEALTH_EVERY_NS
+
     def _ask_health(self, now_ns: int) -> None:
         try:
             reply = self._get("/health")
@@ -167,8 +172,7 @@ class Reported:
         table = table_of(_TABLES, exposition, self.engine)
         scrape = Scrape(exposition, table.same if table is not None else ())
         found, caveats = scheduler(table, scrape, origin) if table is not None else (None, ())
-        late = self._health is None or now_ns - self._health.mono_ns >= HEALTH_EVERY_NS
-        if late or reply.status >= 500 or stands_still(self._before, found):
+        if self._health_due(now_ns) or reply.status >= 500 or stands_still(self._before, found):
             self._ask_health(now_ns)
         self._notice_restart(exposition, found, now_ns)
         engine = table.engine if table is not None else self.engine

@@ -215,6 +215,16 @@ def test_a_server_that_ends() -> None:
     assert (server_of(gone).state, server_of(gone).version) == ("dead", "0.32.0")
 
 
+def test_the_health_of_one_that_recovers_is_told_at_once() -> None:
+    with answering({**vllm(), "/health": http(b"", "503 Service Unavailable")}) as server:
+        probe = Reported(server.url, "vllm")
+        ill = probe.read(SECOND)
+        server.answers["/health"] = http(b"")
+        well = probe.read(3 * SECOND)
+        probe.close()
+    assert (health_of(ill), health_of(well)) == ("503", "200")
+
+
 def test_a_kept_connection_that_was_closed_is_opened_again() -> None:
     with answering(vllm()) as server:
         probe = Reported(server.url, "vllm")
@@ -258,8 +268,9 @@ def drip(head: bytes, byte: bytes) -> Callable[[socket.socket], None]:
 
 def endless(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    much = b"a 1\n" * (1 << 20)
     while True:
-        connection.sendall(b"a 1\n" * 4096)
+        connection.sendall(much)
 
 
 def bomb() -> bytes:

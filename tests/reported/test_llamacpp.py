@@ -146,7 +146,7 @@ def test_an_end_between_the_two_looks_is_made_up_for_at_the_next() -> None:
     assert [one.generated_tokens_total for one in seen] == [90, 90, 100]
 
 
-def test_what_was_made_for_a_client_that_left_stays_counted() -> None:
+def test_what_was_made_and_never_comes_into_the_total_stays_counted() -> None:
     live = LiveTotals()
     looks = [(0, [busy(90)]), (0, []), (0, []), (0, [busy(5)]), (12, [])]
     assert [live.of(counts(total), slots).generated_tokens_total for total, slots in looks] == [90, 90, 90, 95, 102]
