@@ -2,8 +2,8 @@
 
 Only what is named here is ever asked, by GET: no generation, nothing that changes the server. A look costs it 5 to 9 ms
 (vLLM) and a line in its access log, so it is asked every two seconds; for its health every ten, and at every look while
-it is ill, or requests run and nothing is counted. (llama.cpp's averages of the last while, like predicted_tokens_seconds, are since
-anybody's last look: who graphs them sees ours. Totals are not touched.)
+it is ill, or requests run and nothing is counted. (llama.cpp's averages of the last while, predicted_tokens_seconds and
+the like, are since anybody's last look: who graphs them sees ours. Totals are not touched.)
 """
 
 from collections.abc import Callable, Sequence
