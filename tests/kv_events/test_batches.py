@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from inferdbg.probes.kv_events.batches import Cleared, PoolName, Removed, Stored, parse
-from inferdbg.probes.kv_events.probe import Ranks
+from inferdbg.probes.kv_events.ranks import Ranks
 
 from .publisher import CLEARED, number, payload, removed, stored
 

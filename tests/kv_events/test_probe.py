@@ -20,7 +20,8 @@ from inferdbg.facts.sections.prefixes import Prefixes
 from inferdbg.facts.snapshot import Target
 from inferdbg.probes.kv_events import KVEvents
 from inferdbg.probes.kv_events.batches import PoolName
-from inferdbg.probes.kv_events.probe import Ranks, Subscription
+from inferdbg.probes.kv_events.probe import Subscription
+from inferdbg.probes.kv_events.ranks import Ranks
 
 from .publisher import CLEARED, END, Publisher, number, payload, publishing, removed, stored
 
