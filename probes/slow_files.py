@@ -14,11 +14,12 @@ from msgspec import Struct
 
 MOST_STUCK = 3
 """Files that never answered, after which no more are tried: each leaves a child behind until the kernel lets it go."""
-_STARTING_S = 2.0  # of a child, on a busy machine
+_STARTING_S = 10.0  # of a child, on a busy machine
 _LENGTH = struct.Struct("<i")
 _CHILD = """
 import json, os, struct, sys
 paths, limit = json.load(sys.stdin)
+os.write(1, b"!")
 for path in paths:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -70,13 +71,12 @@ def _answers(paths: Sequence[str], patience_s: float, limit: int) -> list[bytes 
     assert child.stdout is not None
     answers: list[bytes | None] = []
     with child.stdin, child.stdout:
-        try:
-            child.stdin.write(json.dumps([list(paths), limit]).encode())
-            child.stdin.close()
-        except BrokenPipeError:
-            return answers
+        child.stdin.write(json.dumps([list(paths), limit]).encode())
+        child.stdin.close()
         received = bytearray()
-        deadline = time.monotonic() + patience_s + _STARTING_S
+        if select.select([child.stdout], [], [], _STARTING_S)[0]:
+            os.read(child.stdout.fileno(), 1)  # it has begun
+        deadline = time.monotonic() + patience_s
         while len(answers) < len(paths):
             ready, _, _ = select.select([child.stdout], [], [], max(0.0, deadline - time.monotonic()))
             chunk = os.read(child.stdout.fileno(), 1 << 20) if ready else b""

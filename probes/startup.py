@@ -21,6 +21,7 @@ _WEIGHTS = re.compile(r"\.(?:safetensors|gguf|bin|pt|pth|ckpt)$")
 _DOWNLOADS = re.compile(r"\.incomplete$|/\.cache/huggingface/.*\.lock$")
 _NO_WEIGHTS = re.compile(r"tokenizer|training_args|optimizer|/site-packages/|/dist-packages/")
 _COMPILERS = re.compile(r"^(?:cc1plus|cc1|nvcc|ptxas|cicc|ninja|g\+\+|c\+\+|gcc|clang|clang\+\+|ld|as|triton)$")
+_HELPERS = ("resource tracker", "fork server")
 _MOVES_NS = 50_000_000
 """Processor time between two looks below which a process only waits."""
 _LOG_BYTES = 32 << 10
@@ -80,7 +81,7 @@ class StartupWatch:
         weights = [one for one in opened if is_weight(one.path)]
         weights += [one for one in self._mapped(family, parts) if one.path not in {known.path for known in weights}]
         log, progress = log_phase(_tail(f"{self._proc}/{family[0].pid}/fd/1"))
-        busiest = self._busiest(family)
+        busiest = self._busiest([one for one in family if parts.get(one.pid) not in _HELPERS])
         phase = phase_of(
             compiles=any(_COMPILERS.match(process.comm) for process in family),
             downloads=any(_DOWNLOADS.search(one.path) for one in opened),
@@ -117,9 +118,9 @@ class StartupWatch:
         )
 
     def _busiest(self, family: Sequence[Stat]) -> Stat:
-        """Who computed most since the last look; at the first one the youngest."""
+        """Who computed most since the last look; at the first one who runs, or the youngest."""
         if not self._spent:
-            return max(family, key=lambda process: process.start_ticks)
+            return max(family, key=lambda process: (process.state == "R", process.start_ticks))
         return max(family, key=lambda process: process.cpu_ns - self._spent.get(process.pid, 0))
 
     def _mapped(self, family: Sequence[Stat], parts: Mapping[int, str | None]) -> list[OpenFile]:

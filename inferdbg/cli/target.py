@@ -272,7 +272,10 @@ def line_of(engine: "Engine") -> str:
 def orphans_line(server: "FoundServer") -> str:
     """``orphans of vllm: pid 60 (engine core) and 61 (worker) hold 1.2 GiB; to free it: kill 60 61``."""
     whom = " and ".join(f"{member.pid} ({member.role or text.safe(member.name)})" for member in server.members)
-    held = f" hold {text.size(server.memory_bytes)}" if server.memory_bytes is not None else " live on"
+    one = len(server.members) == 1
+    held = " lives on" if one else " live on"
+    if server.memory_bytes is not None:
+        held = f" {'holds' if one else 'hold'} {text.size(server.memory_bytes)}"
     pids = " ".join(str(member.pid) for member in server.members)
     return f"orphans of {server.engine}: pid {whom}{held}; to free it: kill {pids}"
 

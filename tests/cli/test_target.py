@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from inferdbg.cli.target import (
     engine_of,
+    joined,
     line_of,
     name_of,
     nothing_found,
@@ -19,8 +21,12 @@ from inferdbg.cli.target import (
 )
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.discovery import Found, FoundEngine
+from inferdbg.probes.servers import FoundServer, Member
 
 MINUTE = 60_000_000_000
+MEMBERS = (Member(70, "vllm", "front end"), Member(72, "VLLM::EngineCore", "engine core"))
+SERVER = FoundServer("vllm", MEMBERS, 12 * MINUTE, "http://127.0.0.1:8100", model="/m/tiny", uid=os.geteuid())
+ORPHANS = FoundServer("vllm", MEMBERS[1:], MINUTE, orphaned=True, memory_bytes=3 << 20, uid=os.geteuid())
 LIVING = FoundEngine("/dev/shm/b/58.box", "alive", 12 * MINUTE, 58, "SmolLM2-135M", "http://127.0.0.1:8000")
 OTHER = FoundEngine("/dev/shm/b/61.box", "alive", 3 * MINUTE, 61)
 DEAD = FoundEngine("/dev/shm/b/40.box", "dead", 2 * MINUTE, 40, "SmolLM2-135M")
@@ -69,6 +75,31 @@ def test_the_kernel_is_asked_about_living_processes_only() -> None:
 def test_one_look_starts_no_child() -> None:
     assert [probe.isolated for probe in probes_of(LIVING)] == [False, True]
     assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False]
+
+
+def test_a_server_is_described_in_a_line() -> None:
+    assert line_of(SERVER) == "pid 70 · vllm · tiny · http://127.0.0.1:8100 · up 12 min"
+    assert line_of(replace(SERVER, url=None, starting=True, container="0a1b", uid=4321)) == (
+        "pid 70 · vllm · tiny · starting for 12 min · in container 0a1b · of uid 4321"
+    )
+    assert line_of(ORPHANS) == "orphans of vllm: pid 72 (engine core) holds 3 MiB; to free it: kill 72"
+
+
+def test_a_foreign_server_counts_as_an_engine_and_orphans_do_not() -> None:
+    assert the_only_one(Found((DEAD,), servers=(SERVER, ORPHANS))) is SERVER
+    with pytest.raises(InferdbgError, match="2 servers run here"):
+        the_only_one(Found((LIVING,), servers=(SERVER,)))
+    with pytest.raises(InferdbgError) as caught:
+        the_only_one(Found(servers=(ORPHANS,)))
+    assert caught.value.hint.startswith("inferdbg attach 72   orphans of vllm")
+
+
+def test_a_plug_ins_box_belongs_to_the_server_that_it_is_in() -> None:
+    box = FoundEngine("/dev/shm/b/72.box", "alive", MINUTE, 72)
+    found = joined(Found((LIVING, box), servers=(SERVER,)))
+    assert found.engines == (LIVING,)
+    assert found.servers == (replace(SERVER, box_path="/dev/shm/b/72.box"),)
+    assert [probe.name for probe in probes_of(found.servers[0])][:2] == ["engine box", "processes"]
 
 
 @pytest.mark.parametrize("read", [engine_of, source_of, source_of_file])

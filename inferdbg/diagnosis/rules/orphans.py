@@ -3,21 +3,32 @@
 from collections.abc import Iterator
 
 from inferdbg import text
-from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.finding import Evidence, Finding, Severity
 from inferdbg.diagnosis.roles import named
 from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.window import Window
 
+_HEAVY = ("engine core", "worker")
+
 
 def check(window: Window) -> Iterator[Finding]:
     orphans = window.now.processes.orphans if window.now.processes is not None else ()
-    if not orphans:
-        return
-    vital = [process for process in orphans if process.role in ("engine core", "worker")] or list(orphans)
+    vital = [process for process in orphans if process.role in _HEAVY] or list(orphans)
+    known = {process.pid for process in window.now.processes.items} if window.now.processes is not None else set()
+    own = [process for process in vital if process.pid in known]
+    others = [process for process in vital if process.pid not in known]
+    if own:
+        yield _finding(window, own, "wrong")
+    if others:
+        yield _finding(window, others, "note")
+
+
+def _finding(window: Window, vital: list[Process], severity: Severity) -> Finding:
+    """``note``: of another server than the one that is looked at."""
     pids = " ".join(str(process.pid) for process in vital)
-    yield Finding(
-        cause="orphans",
-        severity="wrong",
+    return Finding(
+        cause="orphans" if severity == "wrong" else "orphans_elsewhere",
+        severity=severity,
         confidence="sure",
         summary=f"{_listed(vital)} live{'s' if len(vital) == 1 else ''} on without a front end"
         f"{_holding(vital)} and serve{'s' if len(vital) == 1 else ''} nobody",

@@ -4,12 +4,20 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.facts.sections.startup import Startup
+from inferdbg.facts.sections.startup import Startup, StartupPhase
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Window
 
 _PATIENCE_NS = 60 * SECOND  # collectives that wait for another rank compute, those that wait for ever do not
 _OVER_NS = 5 * SECOND
+
+_DOES: dict[StartupPhase, str] = {
+    "starting": "loading programs and libraries",
+    "downloading": "downloading the model",
+    "loading weights": "loading weights",
+    "compiling": "compiling",
+    "warming up": "warming up (profiling, KV cache, graphs)",
+}
 
 
 def check(window: Window) -> Iterator[Finding]:
@@ -19,12 +27,12 @@ def check(window: Window) -> Iterator[Finding]:
     still_ns = window.now.mono_ns - startup.moved_ns
     stalled = still_ns > _PATIENCE_NS
     since = text.duration(window.now.mono_ns - startup.started_ns)
-    state = f"nothing has moved for {text.duration(still_ns)}" if stalled else f"{progress(window, startup)}"
+    state = f"and nothing has moved for {text.duration(still_ns)}" if stalled else progress(window, startup)
     yield Finding(
         cause="startup_stalled" if stalled else "starting_up",
         severity="stuck" if stalled else "note",
         confidence="likely" if stalled else "sure",
-        summary=f"starting for {since}, {startup.phase}: {state}",
+        summary=f"starting up for {since}: {_DOES[startup.phase]}, {state}",
         evidence=tuple(_evidence(window, startup)),
         next_step=f"py-spy dump --nonblocking --pid {startup.pid}" if stalled and startup.pid is not None else "",
         since_ns=startup.moved_ns if stalled else startup.started_ns,
@@ -35,9 +43,9 @@ def progress(window: Window, startup: Startup) -> str:
     """How far it is, how fast, what is left; of phases without a measure, who works."""
     if startup.phase == "loading weights" and startup.file is not None:
         return ", ".join(_loading(window, startup))
-    who = f"{startup.role or 'process'} {startup.pid}"
+    who = f"in {_named(startup)}"
     cpus = window.rate(lambda s: found.cpu_ns if (found := _startup(s)) else None, _OVER_NS, "processes")
-    return who if cpus is None else f"{who} works, {cpus / 1e7:.0f} % cpu" if cpus >= 5e7 else f"{who} waits"
+    return who if cpus is None else f"{who} at {cpus / 1e7:.0f} % cpu" if cpus >= 5e7 else f"{who}, which waits"
 
 
 def _loading(window: Window, startup: Startup) -> Iterator[str]:
@@ -65,7 +73,13 @@ def _loading(window: Window, startup: Startup) -> Iterator[str]:
 def _evidence(window: Window, startup: Startup) -> Iterator[Evidence]:
     yield Evidence("processes.startup", f"{startup.phase} for {text.duration(window.now.mono_ns - startup.since_ns)}")
     if startup.file is not None:
-        yield Evidence("processes.startup.file", f"{startup.role or 'process'} {startup.pid} has {startup.file} open")
+        yield Evidence("processes.startup.file", f"{_named(startup)} has {startup.file} open")
+
+
+def _named(startup: Startup) -> str:
+    """``worker 61``; one that has not said yet what it will be is ``new process 61``."""
+    role = startup.role if startup.role not in (None, "starting") else "new process"
+    return f"{role} {startup.pid}"
 
 
 def _startup(snapshot: Snapshot) -> Startup | None:

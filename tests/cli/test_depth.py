@@ -1,0 +1,69 @@
+"""How deep one looks is chosen, said with its cost, and refused with a cure."""
+
+import os
+
+import pytest
+
+from inferdbg.cli.depth import COSTS, NAMES, Wanted, depth_of
+from inferdbg.errors import Exit, InferdbgError
+from inferdbg.probes.servers import FoundServer, Member
+from inferdbg.probes.withheld import Withheld
+
+MEMBERS = (Member(58, "vllm", "front end"), Member(os.getpid(), "VLLM::EngineCore", "engine core"))
+SERVER = FoundServer("vllm", MEMBERS, 1, url="http://127.0.0.1:8000")
+
+
+def names(server: FoundServer, wanted: Wanted) -> list[str]:
+    return [probe.name for probe in depth_of(server, wanted).probes if not isinstance(probe, Withheld)]
+
+
+def test_reported_asks_the_server_alone_and_says_what_that_costs() -> None:
+    found = depth_of(SERVER, Wanted("reported"))
+    assert found.used == ("reported",)
+    assert found.words == (f"depth reported: {COSTS['reported']}",)
+    assert names(SERVER, Wanted("reported")) == ["reported"]
+
+
+def test_what_is_not_asked_says_why_and_what_to_type() -> None:
+    stand_ins = {one.name: one for one in depth_of(SERVER, Wanted("reported")).probes if isinstance(one, Withheld)}
+    memory = stand_ins["memory"].read(0)
+    assert (memory.status, memory.message) == ("absent", "depth reported was asked for")
+    assert memory.hint == "inferdbg attach 58 --depth memory"
+    assert "requests" in stand_ins["memory"].sections
+
+
+def test_events_need_an_address() -> None:
+    with pytest.raises(InferdbgError, match="needs the address") as caught:
+        depth_of(SERVER, Wanted("events"))
+    assert caught.value.code == Exit.USAGE
+    assert names(SERVER, Wanted("reported", "tcp://127.0.0.1:5557")) == ["kv events", "reported"]
+
+
+def test_a_server_on_another_machine_can_only_report() -> None:
+    elsewhere = FoundServer("server", (), 0, url="http://10.0.0.7:8000")
+    found = depth_of(elsewhere, Wanted())
+    assert found.used == ("reported",)
+    assert any("run inferdbg on that machine" in words for words in found.words)
+    with pytest.raises(InferdbgError, match="only where the server runs"):
+        depth_of(elsewhere, Wanted("memory"))
+
+
+def test_an_engine_without_a_map_is_not_read_by_memory() -> None:
+    ollama = FoundServer("ollama", MEMBERS, 1, url="http://127.0.0.1:11434")
+    with pytest.raises(InferdbgError, match="no map of the objects of ollama"):
+        depth_of(ollama, Wanted("memory"))
+
+
+def test_a_server_that_starts_is_asked_where_it_is_going_to_listen() -> None:
+    starting = FoundServer("vllm", MEMBERS[:1], 1, port=9000, starting=True)
+    (reported,) = [one for one in depth_of(starting, Wanted()).probes if one.name == "reported"]
+    assert getattr(reported, "url", None) == "http://127.0.0.1:9000"
+
+
+def test_orphans_are_asked_nothing() -> None:
+    orphans = FoundServer("vllm", MEMBERS[1:], 1, orphaned=True)
+    assert "reported" not in names(orphans, Wanted())
+
+
+def test_every_depth_has_its_cost() -> None:
+    assert set(COSTS) == set(NAMES)

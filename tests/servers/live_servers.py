@@ -1,0 +1,160 @@
+"""Real servers, found and followed: starting, idle, stopped, orphaned, restarted on the same port. Run by name."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inferdbg.cli import target
+from inferdbg.cli.depth import Wanted
+from inferdbg.diagnosis.diagnose import diagnose
+from inferdbg.diagnosis.finding import Finding
+from inferdbg.facts.source import Source
+from tests.live.commands import inferdbg
+
+from .real import eventually, llamacpp, needs_llamacpp, needs_vllm, tree, vllm
+
+pytestmark = pytest.mark.live
+PORT = int(os.environ.get("INFERDBG_REAL_PORT", "8301"))
+REPORTED = Wanted("reported")
+
+
+def finding(source: Source, cause: str) -> Finding | None:
+    source.advance()
+    return next((found for found in diagnose(source.window()) if found.cause == cause), None)
+
+
+def phase(source: Source) -> str | None:
+    """``up`` when it serves; None while the first answer is on the way."""
+    source.advance()
+    now = source.window().now
+    if now.processes is None or now.server is None:
+        return None
+    return "up" if now.processes.startup is None else now.processes.startup.phase
+
+
+def role_pid(pid: int, mark: str) -> int:
+    return next(one for one, name in tree(pid).items() if name.startswith(mark))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "server.log"
+
+
+def until_up(pid: int) -> list[str]:
+    """Every phase of a start that was seen, in order."""
+    engine = target.engine_of(str(pid))
+    source = target.engine_source(engine, None, REPORTED)
+    seen: list[str] = []
+    try:
+
+        def look() -> bool | None:
+            now = phase(source)
+            if now is not None and now not in seen:
+                seen.append(now)
+            return True if now == "up" else None
+
+        eventually(look, 180.0)
+    finally:
+        source.close()
+    return seen
+
+
+@needs_vllm
+def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log: Path) -> None:
+    with vllm(PORT, log) as process:
+        eventually(lambda: True if "vllm" in tree(process.pid).get(process.pid, "") else None, 30.0)
+        time.sleep(1.0)
+        starting = inferdbg("attach", str(process.pid), "--once")
+        assert starting.code == 0, starting
+        assert "● STARTING" in starting.out
+        seen = until_up(process.pid)
+        assert seen[0] == "starting"
+        assert seen[-1] == "up"
+        assert seen == sorted(seen, key=["starting", "loading weights", "compiling", "warming up", "up"].index), seen
+
+        core, worker = role_pid(process.pid, "VLLM::EngineCor"), role_pid(process.pid, "VLLM::Worker")
+        for pid in tree(process.pid):
+            engine = target.engine_of(str(pid))
+            assert (engine.pid, engine.url) == (process.pid, f"http://127.0.0.1:{PORT}")
+        roles = {one["pid"]: one.get("role") for one in _processes(process.pid)}
+        assert (roles[process.pid], roles[core], roles[worker]) == ("front end", "engine core", "worker")
+        assert "resource tracker" in roles.values()
+
+        for pid, role in ((core, "engine core"), (worker, "worker")):
+            os.kill(pid, signal.SIGSTOP)
+            stopped = json.loads(inferdbg("attach", str(process.pid), "--json", "--depth", "reported").out)
+            os.kill(pid, signal.SIGCONT)
+            found = {one["cause"]: one for one in stopped["findings"]}["process_stopped"]
+            assert found["summary"].startswith(f"{role} {pid} (VLLM::")
+            assert found["next_step"] == f"kill -CONT {pid}"
+            assert stopped["snapshot"]["server"]["health"]["answer"] == "200"
+
+        source = target.engine_source(target.engine_of(str(process.pid)), None, REPORTED)
+        try:
+            eventually(lambda: phase(source))
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(10)
+            orphans = eventually(lambda: finding(source, "orphans"), 30.0)
+            assert f"engine core {core}" in orphans.summary
+            assert f"worker {worker}" in orphans.summary
+            assert orphans.next_step.startswith(f"kill {core} {worker}")
+            dead = eventually(lambda: finding(source, "engine_dead"), 10.0)
+            assert f"vllm pid {process.pid} has ended" in dead.summary
+            left = target.engine_of(str(worker))
+            assert not left.alive
+            assert "orphans of vllm" in target.line_of(left)
+            assert inferdbg("attach", str(core), "--once").code == 1
+        finally:
+            source.close()
+
+
+@needs_vllm
+def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(log: Path) -> None:
+    with vllm(PORT, log) as first:
+        until_up_from_start(first.pid)
+        source = target.engine_source(target.engine_of(str(first.pid)), None, REPORTED)
+        try:
+            eventually(lambda: phase(source))
+            core = role_pid(first.pid, "VLLM::EngineCor")
+            os.kill(core, signal.SIGKILL)
+            gone = eventually(lambda: finding(source, "engine_core_gone") or finding(source, "engine_dead"), 20.0)
+            assert gone.severity == "dead"
+            eventually(lambda: finding(source, "engine_dead"), 40.0)
+            with vllm(PORT, log) as second:
+                restarted = eventually(lambda: finding(source, "restarted"), 180.0)
+                assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
+                assert finding(source, "engine_dead") is None
+        finally:
+            source.close()
+
+
+def until_up_from_start(pid: int) -> None:
+    eventually(lambda: True if "vllm" in tree(pid).get(pid, "") else None, 30.0)
+    until_up(pid)
+
+
+@needs_llamacpp
+def test_a_llamacpp_in_python_is_known_by_its_library(log: Path) -> None:
+    with llamacpp(PORT + 1, log) as process:
+        engine = eventually(lambda: _of_pid(process.pid), 30.0)
+        assert (target.engine_name(engine), engine.url) == ("llama.cpp", f"http://127.0.0.1:{PORT + 1}")
+        done = inferdbg("attach", f"127.0.0.1:{PORT + 1}", "--once")
+        assert done.code == 0, done
+        assert "llama.cpp" in done.out
+        assert f"front end {process.pid}" in done.out
+
+
+def _of_pid(pid: int) -> "target.Engine | None":
+    found = target.discovered()
+    return next((server for server in found.servers if server.pid == pid), None)
+
+
+def _processes(pid: int) -> Iterator[dict[str, object]]:
+    done = inferdbg("attach", str(pid), "--json")
+    yield from json.loads(done.out)["snapshot"]["processes"]["items"]
