@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from inferdbg.blackbox.writer import BlackBox
 
 FREE, CACHED, USED = int(BlockState.FREE), int(BlockState.CACHED), int(BlockState.USED)
+_FREE, _CACHED, _USED = int(PoolWord.FREE), int(PoolWord.CACHED), int(PoolWord.USED)
+_FIRST, _LAST = int(PoolWord.FIRST_FREE), int(PoolWord.LAST_FREE)  # plain ints: an enum member costs a hot path
+_EVICTED, _EVICTED_BLOCKS = int(EventKind.EVICTED), int(Counter.EVICTED_BLOCKS)
+_ALLOCATE, _TOUCH, _FREE_BLOCKS = int(Operation.ALLOCATE), int(Operation.TOUCH), int(Operation.FREE)
 _HASH_BYTES = 8
 _MOST_HOLDERS = 0xFFFF
 _OF_CACHE_FULL_BLOCKS = ("request", "blocks", "num_cached_blocks", "num_full_blocks")  # its first parameters
@@ -70,6 +74,7 @@ class Pool:
         self._next_free = columns["blocks.next_free"]
         self._words = columns["pool"]
         self._counters = columns["counters"]
+        self._usable = len(self._state) - 1
         self._cached = 0
         self.changed = False
         """Somebody's blocks became more since this was last set to False."""
@@ -92,12 +97,13 @@ class Pool:
 
     def count(self) -> None:
         """Stores the sums. Cheap: done at every phase of a step."""
-        words, available = self._words, self._queue.num_free_blocks
-        words[PoolWord.FREE] = available - self._cached
-        words[PoolWord.CACHED] = self._cached
-        words[PoolWord.USED] = len(self._state) - 1 - available
-        words[PoolWord.FIRST_FREE] = _number(self._queue.fake_free_list_head.next_free_block)
-        words[PoolWord.LAST_FREE] = _number(self._queue.fake_free_list_tail.prev_free_block)
+        words, queue, cached = self._words, self._queue, self._cached
+        available = queue.num_free_blocks
+        words[_FREE] = available - cached
+        words[_CACHED] = cached
+        words[_USED] = self._usable - available
+        words[_FIRST] = queue.fake_free_list_head.next_free_block.block_id  # -1: it is empty
+        words[_LAST] = queue.fake_free_list_tail.prev_free_block.block_id
 
     def read_all(self) -> None:
         """Looks at every block: at the start, and where vLLM changes all of them."""
@@ -114,7 +120,7 @@ class Pool:
         if not blocks:
             return
         number, now = self._whose(), monotonic_ns()
-        self._intent.begin(Operation.ALLOCATE, blocks[0].block_id, number)
+        self._intent.begin(_ALLOCATE, blocks[0].block_id, number)
         self.changed = True
         state, hashes, owner = self._state, self._hash, self._owner
         refcount, last_used, next_free = self._refcount, self._last_used, self._next_free
@@ -124,7 +130,7 @@ class Pool:
             if state[index] == CACHED:
                 self._cached -= 1
                 evicted += 1
-                self._event(EventKind.EVICTED, owner[index], number, index)
+                self._event(_EVICTED, owner[index], number, index)
             state[index] = USED
             hashes[index] = 0
             owner[index] = number
@@ -133,7 +139,7 @@ class Pool:
             if refcount is not None:
                 refcount[index] = 1
         if evicted:
-            self._counters[Counter.EVICTED_BLOCKS] += evicted
+            self._counters[_EVICTED_BLOCKS] += evicted
 
     def _around_blocks(
         self,
@@ -170,13 +176,13 @@ class Pool:
 
     def _touched(self, blocks: list[Foreign]) -> None:
         self.changed = True
-        self._change(_flat(blocks), Operation.TOUCH)
+        self._change(_flat(blocks), _TOUCH)
 
     def _freeing(self, _: list[Foreign]) -> None:
         self._neighbours = [self._queue.fake_free_list_tail.prev_free_block]
 
     def _freed(self, blocks: list[Foreign]) -> None:
-        self._change(blocks, Operation.FREE)
+        self._change(blocks, _FREE_BLOCKS)
 
     def _unpinned(self, *_: Foreign, **__: Foreign) -> None:
         self.read_all()  # rare: a connector lets go of what it kept

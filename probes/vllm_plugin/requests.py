@@ -20,6 +20,7 @@ from inferdbg.engine.state import (
 from .hooking import Foreign
 
 WAITING, PREFILL, DECODE, PREEMPTED = int(Stage.WAITING), int(Stage.PREFILL), int(Stage.DECODE), int(Stage.PREEMPTED)
+_GENERATED_TOKENS = int(Counter.GENERATED_TOKENS)  # a plain int: an enum member costs a hot path
 _SUM = len(BUCKETS_NS) + 1
 _LONGEST_WAY_NS = 600 * 10**9  # from the front end to the scheduler; beyond it the clocks disagree
 _ENDS = {
@@ -201,7 +202,7 @@ class Requests:
                 in_flight = request.num_in_flight_tokens if self._counts_in_flight else 0
                 computed[slot] = max(0, request.num_computed_tokens - in_flight)
         self._gaps(gap, same)
-        self._counters[Counter.GENERATED_TOKENS] += generated
+        self._counters[_GENERATED_TOKENS] += generated
 
     def recomputed(self, kept: Kept, context: int, tokens: int) -> None:
         """A prefill chunk of ``tokens`` on top of ``context`` is done."""

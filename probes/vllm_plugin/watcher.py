@@ -41,7 +41,9 @@ _IDLE, _SCHEDULE, _FORWARD, _COMMIT = int(Phase.IDLE), int(Phase.SCHEDULE), int(
 _HEARTBEAT_NS, _STEP = int(Pulse.HEARTBEAT_NS), int(Pulse.STEP)
 _PHASE, _PHASE_SINCE_NS = int(Pulse.PHASE), int(Pulse.PHASE_SINCE_NS)
 _PREFILL, _DECODE = int(WorkKind.PREFILL), int(WorkKind.DECODE)
-_HEAVY_TABLES = "FullAttentionManager"
+_RUNNING, _WAITING, _PREEMPTED_NOW = int(Counter.RUNNING), int(Counter.WAITING), int(Counter.PREEMPTED_NOW)
+_STEPS, _PREFILLED_TOKENS = int(Counter.STEPS), int(Counter.PREFILLED_TOKENS)  # plain ints: see pool.py
+_FULL_ATTENTION = "FullAttentionManager"
 
 
 class Watcher:
@@ -87,7 +89,7 @@ class Watcher:
             columns,
             tables.req_to_blocks,
             blocks_per_row=width,
-            appended=type(tables).__name__ == _HEAVY_TABLES,
+            appended=type(tables).__name__ == _FULL_ATTENTION,
             reserved=seats + 8,
             say=self._say,
         )
@@ -151,7 +153,7 @@ class Watcher:
         last = self._last_waiting(request)
         kept = self._requests.open(request)
         self._counters[Counter.ADDED] += 1
-        self._counters[Counter.WAITING] = self._waiting_count()
+        self._counters[_WAITING] = self._waiting_count()
         if kept is not None and last is not None:
             self._requests.wait(kept, WaitReason.BEHIND, last.number)
 
@@ -232,6 +234,7 @@ class Watcher:
                 self._requests.close(kept, monotonic_ns())
             elif runs:
                 self._requests.preempt(kept, self._whose(), lost)
+        self._count()
         self._intent.end()
 
     # -- a step
@@ -246,13 +249,11 @@ class Watcher:
     def _scheduled(self, output: Foreign, *_: Foreign, **__: Foreign) -> None:
         self._current = None
         plan = self._plan(output)
-        unfinished = len(self._scheduler.running) + self._waiting_count()
         self._reasons(plan)
         self._count()
-        counters = self._counters
-        running = counters[Counter.RUNNING]
-        plan.limits = (self._budget, plan.prefill, plan.decode, running, counters[Counter.WAITING])
-        if plan.kept or unfinished:
+        running, waiting = len(self._scheduler.running), self._waiting_count()
+        plan.limits = (self._budget, plan.prefill, plan.decode, running, waiting)
+        if plan.kept or running or waiting:
             self._steps.planned(plan)
         plan.ended_ns = self._enter(_FORWARD)
         if self._truth is not None:
@@ -308,8 +309,9 @@ class Watcher:
         if plan is not None:
             self._store(plan, now)
             counters = self._counters
-            counters[Counter.STEPS] += 1
-            counters[Counter.PREFILLED_TOKENS] += plan.prefill
+            counters[_STEPS] += 1
+            if plan.prefill:
+                counters[_PREFILLED_TOKENS] += plan.prefill
         self._forget_unknown()
         self._count()
         if plan is not None:
@@ -388,9 +390,9 @@ class Watcher:
 
     def _count(self) -> None:
         counters = self._counters
-        counters[Counter.RUNNING] = len(self._scheduler.running)
-        counters[Counter.WAITING] = self._waiting_count()
-        counters[Counter.PREEMPTED_NOW] = self._requests.preempted
+        counters[_RUNNING] = len(self._scheduler.running)
+        counters[_WAITING] = self._waiting_count()
+        counters[_PREEMPTED_NOW] = self._requests.preempted
         self._pool.count()
 
     def _enter(self, phase: int) -> int:
@@ -446,7 +448,7 @@ class Watcher:
 
 def _main_group(managers: Foreign) -> Foreign:
     """The group whose block tables are kept: full attention if there is one."""
-    return next((one for one in managers if type(one).__name__ == _HEAVY_TABLES), managers[0])
+    return next((one for one in managers if type(one).__name__ == _FULL_ATTENTION), managers[0])
 
 
 def _books_balance(scheduler: Foreign, managers: Foreign) -> bool:
@@ -454,7 +456,7 @@ def _books_balance(scheduler: Foreign, managers: Foreign) -> bool:
     leak."""
     return (
         len(managers) == 1
-        and type(managers[0]).__name__ == _HEAVY_TABLES
+        and type(managers[0]).__name__ == _FULL_ATTENTION
         and not getattr(scheduler, "defer_block_free", False)
         and getattr(scheduler, "connector", None) is None
     )
