@@ -77,7 +77,8 @@ class _Remembering:
         )
 
     def heard(self, reading: Reading, asked_ns: int, cost_ns: int) -> None:
-        self._sections = dict(reading.sections)
+        known = self._sections if reading.status == "failed" else {}  # what it said before stands
+        self._sections = {**known, **reading.sections}
         self._status, self._message, self._hint = reading.status, reading.message, reading.hint
         self._cost_ns = cost_ns
         self.mono_ns = reading.mono_ns
@@ -182,9 +183,6 @@ class AskedInChild(_Remembering):
             child.wait()
 
     def _take(self, answer: Answer, asked_ns: int) -> None:
-        if answer.status == "failed":
-            self.failed(answer.message, answer.hint, answer.cost_ns)
-            return
         try:
             sections: dict[str, Struct] = {
                 name: msgspec.msgpack.decode(raw, type=SECTION_TYPES[name])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from msgspec import Struct
 
 from inferdbg.collect.collector import Collector
@@ -11,6 +12,7 @@ from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Event, Events
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.snapshot import Target
+from tests.support.probes import FailingHalf
 
 TARGET = Target("process", "pid 58", pid=58)
 SECOND = 1_000_000_000
@@ -82,6 +84,22 @@ def test_a_probe_that_raises_is_failed_and_the_others_still_come() -> None:
     assert (wires.status, wires.message) == ("failed", "OSError: wires cut")
     assert (driver.status, driver.message, driver.hint) == ("failed", "old driver", "update it")
     assert box.status == "ok"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_failed_reading_still_brings_what_it_found(isolated: bool) -> None:
+    """A server that refuses its metrics has a health to tell; what it said of other things stands."""
+    probe = FailingHalf(good_reads=1)
+    probe.isolated = isolated
+    collector = Collector(TARGET, [probe])
+    patience_ns = 30 * SECOND
+    first, second = collector.round(patience_ns), collector.round(patience_ns)
+    collector.close()
+    assert first.scheduler is not None
+    assert [first.probes[0].status, second.probes[0].status] == ["ok", "failed"]
+    assert second.scheduler == first.scheduler
+    assert second.server is not None
+    assert second.server.engine == "half"
 
 
 def test_what_a_probe_said_stands_with_its_age_until_it_is_due_or_answers_again() -> None:

@@ -10,6 +10,8 @@ from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.processes import Process, Processes
+from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.server import Server
 
 
 @dataclass
@@ -65,3 +67,29 @@ class Misbehaving:
                     os.write(descriptor, b"\xff" * 65536)
                 except OSError:
                     break
+
+
+@dataclass
+class FailingHalf:
+    """Fails after ``good_reads``, and has something to tell all the same."""
+
+    good_reads: int = 0
+    deadline_ns: int = 30 * SECOND
+    cadence_ns: int = 0
+
+    name = "failing half"
+    sections = ("scheduler", "server")
+    isolated = True
+
+    def __post_init__(self) -> None:
+        self._reads = 0
+
+    def read(self, now_ns: int) -> Reading:
+        self._reads += 1
+        origin = Origin(self.name, now_ns)
+        if self._reads <= self.good_reads:
+            return Reading({"scheduler": Scheduler(origin, running=self._reads)})
+        return Reading({"server": Server(origin, "half")}, status="failed", message="half of it is gone")
+
+    def close(self) -> None:
+        pass
