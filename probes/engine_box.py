@@ -77,7 +77,7 @@ class EngineBox:
         messages = self._read_facts(box)
         whole = state != "alive" or self._whole_due(now_ns)
         moment = box.read(self._names if whole else self._names_between)
-        if whole and not moment.torn:
+        if whole and not moment.torn and moment.change is None:  # what is carried for a second must fit together
             self._whole_ns = now_ns
         if moment.torn:
             messages.append("the engine changed its tables under every try to read them: numbers may not fit together")

@@ -16,8 +16,6 @@ from .frame import Frame, Mode
 
 THINK_EVERY_NS = SECOND
 """While time runs, findings may be this old: rules look at every block, which would cost more than the screen."""
-_WAIT_FOR_BLOCKS_NS = THINK_EVERY_NS // 2
-"""So much longer a look that took all blocks along is waited for: some rules judge only such a one."""
 Diagnose = Callable[[Window], Sequence[Finding]]
 
 
@@ -43,6 +41,7 @@ class Feed:
         self._interval_ns = interval_ns
         self._at_ns = at_ns
         self._playing = source.live and at_ns is None
+        self._still = False  # nothing new came
         self._seen: Window | None = None
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed: Snapshot | None = None
@@ -54,7 +53,7 @@ class Feed:
         Raises InferdbgError when nothing could be read yet; later such an error goes into the Frame."""
         problem: InferdbgError | None = None
         try:
-            self._source.advance()
+            self._still = not self._source.advance() and self._source.live
         except InferdbgError as error:
             if self._seen is None:
                 raise
@@ -136,11 +135,10 @@ class Feed:
         return self._seen
 
     def _thought_lately(self, now: Snapshot) -> bool:
-        if self._diagnosed is None:
+        """Never of what stands still: of a dead engine no later look comes that would be thought about."""
+        if self._diagnosed is None or self._still:
             return False
-        whole = now.kvcache is None or not now.kvcache.columns_are_old
-        wait_ns = THINK_EVERY_NS * 9 // 10 + (0 if whole else _WAIT_FOR_BLOCKS_NS)  # looks come a little early, too
-        return 0 <= now.mono_ns - self._diagnosed.mono_ns < wait_ns
+        return 0 <= now.mono_ns - self._diagnosed.mono_ns < THINK_EVERY_NS
 
     def _next_look_tells(self, finding: Finding) -> bool:
         """What may be so by the one look there is of a target that can be looked at again is not said yet."""

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.facts.histogram import Histogram
-from inferdbg.facts.provenance import ProbeReport
+from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.sections.kvcache import FREE, USED
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.sections.requests import Wait
@@ -101,13 +101,18 @@ def test_a_hold_too_many_is_told_while_the_request_still_lives() -> None:
     assert found.evidence[0].text == f"counts too many holds of block {block}"
 
 
-def test_blocks_of_an_earlier_look_are_no_leak() -> None:
+def test_a_leak_of_an_earlier_look_is_told_until_the_next_when_its_tables_are_as_old() -> None:
+    """Blocks and requests of a large pool are read together, once a second, and carried in between."""
     now = leaking(calm()[-1], 5)
     assert now.kvcache is not None
     read_ns = now.kvcache.origin.mono_ns
-    assert only([with_section(now, "kvcache", columns_ns=read_ns)], "block_leak")
-    old = with_section(now, "kvcache", columns_ns=read_ns - 1)
-    assert not [finding for finding in diagnose(Window([old])) if finding.cause == "block_leak"]
+    between = later(with_section(now, "kvcache", columns_ns=read_ns), SECOND // 4)
+    between = with_section(between, "kvcache", origin=Origin("engine box", between.mono_ns))
+    assert between.kvcache is not None
+    assert between.kvcache.columns_are_old
+    assert only([between], "block_leak").summary == "5 blocks (<1 % of the pool) held by no request: leaked"
+    fresh_tables = with_section(between, "requests", origin=Origin("engine box", between.mono_ns))
+    assert "block_leak" not in causes([fresh_tables])
 
 
 def test_a_leak_is_sure_when_the_look_before_is_younger_than_the_blocks() -> None:

@@ -106,6 +106,20 @@ def test_findings_are_thought_of_once_a_second_while_time_runs_and_at_every_mome
     assert thought[-1] == 12
 
 
+def test_the_last_look_at_what_died_is_thought_about_however_soon_it_came() -> None:
+    thought: list[int] = []
+
+    def diagnose(window: Window) -> Sequence[Finding]:
+        thought.append(window.now.seq)
+        return ()
+
+    feed = Feed(Stored(SNAPSHOTS, live=True, seen=len(SNAPSHOTS) - 3), diagnose)
+    for _ in range(6):
+        feed.tick()
+    assert thought[-1] == SNAPSHOTS[-1].seq
+    assert thought.count(SNAPSHOTS[-1].seq) == 1
+
+
 def test_what_one_look_cannot_tell_is_said_after_the_second_one_and_at_once_of_a_recording() -> None:
     def diagnose(window: Window) -> Sequence[Finding]:
         return [replace(HANG, confidence="possible" if len(window.snapshots) == 1 else "likely")]

@@ -17,9 +17,10 @@ def check(window: Window) -> Iterator[Finding]:
     kvcache, requests, pulse = window.now.kvcache, window.now.requests, window.now.pulse
     if kvcache is None or requests is None or kvcache.state is None or kvcache.refcount is None:
         return
-    if kvcache.columns_are_old:
-        return  # what is new since then is not known: the next look at them tells
-    if (pulse is not None and pulse.intent is not None) or any(probe.status == "torn" for probe in window.now.probes):
+    if kvcache.columns_ns not in (None, requests.origin.mono_ns):
+        return  # columns of one moment, tables of another
+    now = not kvcache.columns_are_old  # old ones are only carried when they fitted together
+    if now and ((pulse is not None and pulse.intent is not None) or _torn(window)):
         return  # half done, or read while it changed: the books need not balance
     counted = sum(memoryview(kvcache.refcount).cast("H"))
     held = sum(request.block_count for request in requests.items)
@@ -57,6 +58,10 @@ def check(window: Window) -> Iterator[Finding]:
         since_ns=_oldest_use(kvcache, leaked),
         explains=("kv_pressure",) if len(leaked) * 10 >= kvcache.num_blocks else (),
     )
+
+
+def _torn(window: Window) -> bool:
+    return any(probe.status == "torn" for probe in window.now.probes)
 
 
 def _doomed(kvcache: KVCache, requests: Requests, extra: int) -> Finding:
