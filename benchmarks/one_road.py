@@ -26,7 +26,7 @@ from inferdbg.record.replay import ReplaySource
 from inferdbg.record.writer import RecordingWriter
 from inferdbg.tui.app import App
 
-COMMAND = [sys.executable, "-m", "inferdbg.cli.main"]
+COMMAND = [sys.executable, "-m", "inferdbg"]
 INTERVAL_S = 0.25
 MOMENTS = 8
 VIEWS = "12345"

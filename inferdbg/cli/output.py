@@ -21,7 +21,10 @@ class Output:
 
     def show(self, words: str) -> None:
         """Data, with a newline. Raises BrokenPipeError at once when nobody reads any more."""
-        self.data.write(words + "\n")
+        self.data.write(words)
+        self.data.write(
+            "\n"
+        )  # on its own: under PYTHONUNBUFFERED a write that is cut short by a reader's end says nothing
         self.data.flush()
 
     def show_json(self, value: object) -> None:
