@@ -78,8 +78,9 @@ class StartupWatch:
     def look(self, family: Sequence[Stat], parts: Mapping[int, str | None], started_ns: int, now_ns: int) -> Startup:
         """``family``: the front end first. ``parts``: roles. Call it while the server does not listen."""
         opened = [one for process in family for one in open_files(f"{self._proc}/{process.pid}", process.pid)]
-        weights = [one for one in opened if is_weight(one.path)]
-        weights += [one for one in self._mapped(family, parts) if one.path not in {known.path for known in weights}]
+        mapped = self._mapped(family, parts)
+        paths = {one.path for one in mapped}  # whoever maps a file may keep it open, at its beginning
+        weights = [*mapped, *(one for one in opened if is_weight(one.path) and one.path not in paths)]
         log, progress = log_phase(_tail(f"{self._proc}/{family[0].pid}/fd/1"))
         busiest = self._busiest([one for one in family if parts.get(one.pid) not in _HELPERS])
         phase = phase_of(
@@ -167,10 +168,9 @@ def weights_done(opened: Sequence[OpenFile], sizes: Mapping[str, int], progress:
     if progress is not None and progress[1] == len(names):
         before = names[: progress[0]]
     position = max((one.position for one in opened if one.path == current and one.position is not None), default=None)
-    loaded = sum(sizes.get(name, 0) for name in before) + (position or 0)
-    known = position is not None or len(names) > 1
+    loaded = None if position is None else sum(sizes.get(name, 0) for name in before) + position
     total = sum(sizes.values()) if sizes else None
-    return Progress(loaded if known else None, total, os.path.basename(current), len(before), len(names))
+    return Progress(loaded, total, os.path.basename(current), len(before), len(names))
 
 
 def open_files(folder: str, pid: int) -> list[OpenFile]:

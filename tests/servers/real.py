@@ -25,7 +25,7 @@ needs_llamacpp = pytest.mark.skipif(
 _LLAMACPP = """
 import sys, time, xllamacpp
 params = xllamacpp.CommonParams()
-params.model.path, params.port, params.hostname = sys.argv[1], int(sys.argv[2]), "127.0.0.1"
+params.model.path, params.port, params.hostnames = sys.argv[1], int(sys.argv[2]), ["127.0.0.1"]
 params.n_ctx, params.endpoint_metrics, params.endpoint_slots = 2048, True, True
 server = xllamacpp.Server(params)
 time.sleep(3600)

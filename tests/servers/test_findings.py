@@ -155,6 +155,15 @@ def test_a_start_says_who_works() -> None:
     assert said.summary == "starting up for 10 s: loading programs and libraries, in new process 64 at 90 % cpu"
 
 
+def test_a_llamacpp_that_listens_and_is_not_ready_is_starting_and_an_old_one_is_not() -> None:
+    now = moment(FRONT, health="503")
+    assert now.server is not None
+    young = replace(now, server=replace(now.server, engine="llama.cpp", started_mono_ns=NOW - 9 * SECOND))
+    assert found(young)["starting_up"].summary == "starting up for 9 s: it listens and is not ready"
+    old = replace(now, server=replace(now.server, engine="llama.cpp", started_mono_ns=NOW - 3600 * SECOND))
+    assert found(old) == {}
+
+
 def test_a_start_that_has_not_moved_for_a_minute_is_stuck() -> None:
     said = found(moment(*ALL, startup=LOADING), moment(*ALL, after_s=61, startup=LOADING))
     assert said["startup_stalled"].severity == "stuck"

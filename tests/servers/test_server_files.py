@@ -133,6 +133,8 @@ def test_of_weights_that_are_mapped_the_file_is_known_and_of_one_alone_no_positi
     (tmp_path / "model.safetensors").write_bytes(bytes(500))
     (tree.root / "63/maps").write_text(f"7f-80 r--p 0 fe:00 9     {tmp_path}/model.safetensors\n")
     (tree.root / "63/io").write_text("rchar: 5\nread_bytes: 400\n")
+    (tree.root / "63/fd/9").symlink_to(tmp_path / "model.safetensors")  # kept open where it was mapped
+    (tree.root / "63/fdinfo/9").write_text("pos:\t0\n")
     found = startup(probe(tree))
     assert (found.phase, found.file, found.weight_bytes) == ("loading weights", "model.safetensors", 500)
     assert (found.loaded_bytes, found.read_bytes) == (None, 400)
