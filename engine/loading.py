@@ -69,6 +69,8 @@ def load(
         config = tiny_config()
         return LoadedModel("tiny-random", config, tiny_weights(config, DTYPES[dtype]), tiny_tokenizer(), note)
     path = Path(model).expanduser()
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        raise ModelError(f"{path} is neither a folder nor a file", "name a Hugging Face folder or a GGUF file")
     try:
         return _load_folder(path, dtype, available) if path.is_dir() else _load_gguf(path, dtype, available)
     except OSError as error:

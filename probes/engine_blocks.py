@@ -65,6 +65,7 @@ def counted_again(cache: KVCache, columns: Columns, origin: Origin) -> KVCache:
         free_blocks=pool[PoolWord.FREE],
         cached_blocks=pool[PoolWord.CACHED],
         used_blocks=used,
+        shared_blocks=min(cache.shared_blocks, used) if cache.shared_blocks is not None else None,
         tokens=max(0, used * cache.block_size - unfilled),
     )
 

@@ -1,6 +1,7 @@
 """Shows a Source: on a screen where there is one, else one look as text or JSON; a verdict becomes the exit code."""
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> N
         from inferdbg.diagnosis.diagnose import diagnose
         from inferdbg.tui.app import run
 
+        if not (sys.__stderr__ is not None and sys.__stderr__.isatty()):
+            sys.__stderr__ = sys.__stdout__  # where textual draws: `2>log` must not swallow the screen
         run(source, diagnose, interval_ns / 1e9, at_ns)
     finally:
         gc.enable()

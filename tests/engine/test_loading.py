@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -155,6 +156,13 @@ def test_the_memory_that_is_left_is_read_from_the_kernel(tmp_path: Path) -> None
     assert available_memory(tmp_path / "none") is None
     told.write_text("MemTotal:  100 kB\nMemAvailable:\n")
     assert available_memory(told) is None
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Opening a FIFO waits for its writer."""
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(ModelError, match="neither a folder nor a file"):
+        load(tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.0001, 0.01, 0.3, 0.9, 0.9999])

@@ -50,7 +50,9 @@ def _numbers(cache: KVCache) -> list[Piece]:
     ]
     share = token_share(cache)
     if share is not None:
-        parts.append(line(dim("filled "), text.percent(share), dim(f" by {text.count(cache.tokens)} tokens")))
+        about = "~" if cache.columns_are_old else ""  # as much of the blocks unfilled as at the last look at them
+        tokens = dim(f" by {about}{text.count(cache.tokens)} tokens")
+        parts.append(line(dim("filled "), about, text.percent(share), tokens))
     return parts
 
 

@@ -78,6 +78,8 @@ class Requests(View):
         for stage in ("decode", "prefill", "waiting", "preempted", "finished"):
             if stage in stages:
                 spans.append(dim(f" · {stages.count(stage)} {stage}"))
+        if snapshot.kvcache is not None and snapshot.kvcache.columns_ns is not None:
+            spans.append(dim(" · read each second"))
         if self.wanted:
             spans += [dim(" · showing "), Span(f"{len(self._shown)} with “{self.wanted}”", "accent")]
         if len(self._shown) > self._rows:
