@@ -10,15 +10,18 @@ from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.kernels import Kernel
 from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.server import EngineConfig, ModelFacts
 from inferdbg.facts.sections.steps import Steps
 
+_PARTS = (ModelFacts, EngineConfig)
+"""Structs within a section of which one source knows some fields and another others."""
 _KEYS: Mapping[type, str] = {Request: "number", Kernel: "name", Process: "pid"}
 """What rows of a section are joined by."""
 
 
 def filled(first: Struct, later: Struct) -> Struct:
-    """``first`` with what it does not know taken from ``later``: fields that are None, rows by their id, and in rows
-    again the fields that are None. The origin stays that of ``first``."""
+    """``first`` with what it does not know taken from ``later``: fields that are None, rows by their id, and in rows,
+    in the model and in the configuration again the fields that are None. The origin stays that of ``first``."""
     found: dict[str, Any] = {}
     for name in first.__struct_fields__:
         known, other = getattr(first, name), getattr(later, name, UNSET)
@@ -26,6 +29,10 @@ def filled(first: Struct, later: Struct) -> Struct:
             continue
         if known is None:
             found[name] = other
+        elif isinstance(known, _PARTS):
+            part = filled(known, other)
+            if part is not known:
+                found[name] = part
         elif isinstance(known, tuple) and type(other[0]) in _KEYS:
             joined = _joined(known, other, _KEYS[type(other[0])])
             if joined != known:

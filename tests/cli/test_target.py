@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from inferdbg.cli.target import (
-    engine_of,
-    joined,
-    line_of,
-    name_of,
-    nothing_found,
-    probes_of,
-    source_of,
-    source_of_file,
-    the_only_one,
-)
+from inferdbg.cli.here import joined, nothing_found, the_only_one
+from inferdbg.cli.naming import line_of, name_of
+from inferdbg.cli.target import engine_of, probes_of, source_of, source_of_file
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.discovery import Found, FoundEngine
 from inferdbg.probes.servers import FoundServer, Member

@@ -7,6 +7,7 @@ from inferdbg.collect.merge import carried, filled
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.requests import Request, Requests
 from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.server import EngineConfig, ModelFacts, Server
 from tests.support.arbitrary import any_of
 from tests.support.snapshots import busy
 
@@ -20,6 +21,14 @@ def test_a_known_field_is_not_overwritten_and_an_unknown_one_is_filled() -> None
 
 def test_zero_is_known() -> None:
     assert filled(Scheduler(FIRST, running=0), Scheduler(LATER, running=5)) == Scheduler(FIRST, running=0)
+
+
+def test_what_is_known_of_model_and_limits_is_put_together() -> None:
+    first = Server(FIRST, "vllm", model=ModelFacts("m", layers=3), config=EngineConfig(block_size=16))
+    later = Server(LATER, "other", model=ModelFacts("n", layers=4, heads=2), config=EngineConfig(num_blocks=80))
+    assert filled(first, later) == Server(
+        FIRST, "vllm", model=ModelFacts("m", layers=3, heads=2), config=EngineConfig(block_size=16, num_blocks=80)
+    )
 
 
 def test_rows_are_joined_by_their_number() -> None:

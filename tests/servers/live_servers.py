@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inferdbg.cli import target
+from inferdbg.cli import here, naming, target
 from inferdbg.cli.depth import Wanted
 from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.diagnosis.finding import Finding
@@ -108,7 +108,7 @@ def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log:
             assert f"vllm pid {process.pid} has ended" in dead.summary
             left = target.engine_of(str(worker))
             assert not left.alive
-            assert "orphans of vllm" in target.line_of(left)
+            assert "orphans of vllm" in naming.line_of(left)
             assert inferdbg("attach", str(core), "--once").code == 1
         finally:
             source.close()
@@ -143,15 +143,15 @@ def until_up_from_start(pid: int) -> None:
 def test_a_llamacpp_in_python_is_known_by_its_library(log: Path) -> None:
     with llamacpp(PORT + 1, log) as process:
         engine = eventually(lambda: _of_pid(process.pid), 30.0)
-        assert (target.engine_name(engine), engine.url) == ("llama.cpp", f"http://127.0.0.1:{PORT + 1}")
+        assert (naming.engine_name(engine), engine.url) == ("llama.cpp", f"http://127.0.0.1:{PORT + 1}")
         done = inferdbg("attach", f"127.0.0.1:{PORT + 1}", "--once")
         assert done.code == 0, done
         assert "llama.cpp" in done.out
         assert f"front end {process.pid}" in done.out
 
 
-def _of_pid(pid: int) -> "target.Engine | None":
-    found = target.discovered()
+def _of_pid(pid: int) -> "naming.Engine | None":
+    found = here.discovered()
     return next((server for server in found.servers if server.pid == pid), None)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from inferdbg import text
-from inferdbg.cli import target
+from inferdbg.cli import here, target
 from inferdbg.cli.depth import COSTS, NAMES, Wanted
 from inferdbg.cli.options import depth_options, example, json_option
 from inferdbg.cli.output import Output
@@ -25,7 +25,7 @@ def command(out: Output, target_name: str | None, wanted: Wanted, as_json: bool)
     server also which depths there are, what they cost and which are in use. Exit code 4 when there is nothing to look
     at.
     """
-    if target_name is None and not target.living(target.discovered()):
+    if target_name is None and not here.living(here.discovered()):
         for name, sections, about in target.probes_in_words():
             out.show(f"{name:<12} {', '.join(sections)}\n  {about}")
     engine = target.engine_of(target_name)

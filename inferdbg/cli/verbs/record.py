@@ -6,7 +6,7 @@ import time
 import click
 
 from inferdbg import text
-from inferdbg.cli import looking, target
+from inferdbg.cli import looking, naming, target
 from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import Ending
 from inferdbg.cli.options import at_least, depth_options, duration, example, force_option, interval_option, size, writer
@@ -88,6 +88,6 @@ def command(
     where = "" if recording.path == recording.part_path else f", the last of it in {recording.part_path}"
     out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}{where}: inferdbg open {path}")
     if ended and server is not None:
-        out.say(f"{target.name_of(engine)} {'died' if server.state == 'dead' else 'stopped'} meanwhile")
+        out.say(f"{naming.name_of(engine)} {'died' if server.state == 'dead' else 'stopped'} meanwhile")
         return Exit.FINDINGS if server.state == "dead" else Exit.FINE
     return Exit.FINE

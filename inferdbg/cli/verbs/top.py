@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferdbg.cli import looking, target
+from inferdbg.cli import here, looking, naming, target
 from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import interrupted_by_signals
 from inferdbg.cli.options import example, force_option, interval_option, record_option, writer
@@ -16,7 +16,7 @@ from inferdbg.cli.output import Output
 from inferdbg.errors import Exit, InferdbgError
 
 if TYPE_CHECKING:
-    from inferdbg.cli.target import Engine
+    from inferdbg.cli.naming import Engine
     from inferdbg.facts.source import Source
     from inferdbg.facts.window import Window
 
@@ -59,17 +59,17 @@ def command(
     keep = partial(writer, record, force=force)
     if demo:
         return _demo(out, model, interval_ns, keep)
-    found = target.discovered(folders)
-    living = target.living(found)
+    found = here.discovered(folders)
+    living = here.living(found)
     if not living:
-        raise target.nothing_found(found)
+        raise here.nothing_found(found)
     chosen = max(living, key=_load) if len(living) > 1 else living[0]
     for other in living:
         if other is not chosen:
-            out.say(f"also here: {target.line_of(other)}   inferdbg attach {target.handle_of(other)}")
+            out.say(f"also here: {naming.line_of(other)}   inferdbg attach {naming.handle_of(other)}")
     for server in found.servers:
         if server.orphaned:
-            out.say(f"also here: {target.line_of(server)}")
+            out.say(f"also here: {naming.line_of(server)}")
     for box in found.broken:
         out.say(f"also here: {box.why}")
     return _show(out, chosen, interval_ns, keep)
