@@ -173,6 +173,8 @@ def texts_of(messages: list[Message]) -> list[dict[str, str]]:
                         code="unsupported",
                     )
             content = "".join(part.text or "" for part in message.content)
+        elif message.content is None and message.role != "assistant":  # an assistant's may be a call of a tool
+            raise Refusal(400, f"messages[{index}] has no content", param="messages")
         else:
             content = message.content or ""
         plain.append({"role": message.role, "content": content})

@@ -171,6 +171,12 @@ def test_an_image_is_refused() -> None:
     assert caught.value.param == "messages"
 
 
+def test_a_message_says_something_unless_it_is_the_assistant_s() -> None:
+    with pytest.raises(Refusal, match=r"messages\[1\] has no content"):
+        texts_of(chat(messages=[{"role": "assistant"}, {"role": "user"}]).messages)
+    assert texts_of(chat(messages=[{"role": "assistant"}]).messages) == [{"role": "assistant", "content": ""}]
+
+
 def test_no_messages_are_refused() -> None:
     with pytest.raises(Refusal):
         texts_of(chat(messages=[]).messages)
