@@ -183,9 +183,9 @@ def newest_ns_of(sections: Mapping[str, Struct]) -> int:
     pulse, steps, events = sections.get("pulse"), sections.get("steps"), sections.get("events")
     times = [0]
     if isinstance(pulse, Pulse):
-        times += [pulse.heartbeat_ns, pulse.phase_since_ns]
+        times += [pulse.heartbeat_ns or 0, pulse.phase_since_ns]
     if isinstance(steps, Steps):
-        times += [step.start_ns + step.total_ns for step in steps.items[-1:]]
+        times += [step.start_ns + (step.total_ns or 0) for step in steps.items[-1:]]
         times += [steps.running.start_ns] if steps.running is not None else []
     if isinstance(events, Events):
         times += [event.mono_ns for event in events.items[-1:]]

@@ -1,6 +1,7 @@
 """What happened in the last minute, in the numbers that several rules judge by."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from statistics import median
 
 from inferdbg.facts.sections.events import Event
@@ -17,11 +18,29 @@ _STEPS_THAT_TELL_NORMAL = 64
 def normal_step_ns(window: Window) -> int | None:
     """Median length of the last steps, of those that did at least half of what the running one does where there are
     any: a prompt of 2,000 tokens is not stuck because it takes longer than a decode. None when no step is known."""
-    steps = window.steps(_STEPS_THAT_TELL_NORMAL)
+    steps = [step for step in window.steps(_STEPS_THAT_TELL_NORMAL) if step.total_ns is not None]
     running = window.now.steps.running if window.now.steps is not None else None
     work = running.prefill_tokens + running.decode_tokens if running is not None else 0
     alike = [step for step in steps if 2 * (step.prefill_tokens + step.decode_tokens) >= work]
-    return round(median(step.total_ns for step in alike or steps)) if steps else None
+    return median_ns(alike or steps) if steps else _by_counting(window)
+
+
+def median_ns(steps: Iterable[Step]) -> int:
+    """Median length of those whose length is known; at least one must be."""
+    return round(median(step.total_ns for step in steps if step.total_ns is not None))
+
+
+def _by_counting(window: Window) -> int | None:
+    """Of an engine whose steps are only seen in passing: how many went by between two looks, while it was busy."""
+    moved = [
+        (now.mono_ns - before.mono_ns) // (now.pulse.step - before.pulse.step)
+        for before, now in pairwise(window.snapshots)
+        if before.pulse is not None
+        and now.pulse is not None
+        and "idle" not in (before.pulse.phase, now.pulse.phase)
+        and now.pulse.step > before.pulse.step
+    ]
+    return round(median(moved[-_STEPS_THAT_TELL_NORMAL:])) if moved else None
 
 
 def patience_ns(window: Window) -> int:

@@ -17,6 +17,7 @@ from inferdbg.facts.sections.requests import Requests
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import Server
 from inferdbg.facts.sections.steps import Steps
+from inferdbg.facts.sections.wiring import Wiring
 
 
 class Target(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -49,6 +50,7 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     prefixes: Prefixes | None = None
     processes: Processes | None = None
     metrics: Metrics | None = None
+    wiring: Wiring | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -64,6 +66,7 @@ SECTIONS: tuple[str, ...] = (
     "prefixes",
     "processes",
     "metrics",
+    "wiring",
 )
 
 SECTION_TYPES: dict[str, type[Struct]] = {

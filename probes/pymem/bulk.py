@@ -24,8 +24,9 @@ from .typeinfo import DICT, INLINE_VALUES, MANAGED_DICT, Type
 from .values import USUAL, Limits, Member, Unread, Value
 
 Rows = NDArray[np.intp]
-Column = Literal["integer", "pointer", "value"]
-"""``integer``: int64 arithmetic; ``pointer``: the address that stands there, 0 for none; ``value``: Python values."""
+Column = Literal["integer", "pointer", "value", "digest"]
+"""``integer``: int64 arithmetic; ``pointer``: the address that stands there, 0 for none; ``value``: Python values;
+``digest``: the first 8 bytes of bytes, 0 for None; of another object its address."""
 
 _SMALLEST_INT, _LARGEST_INT = -5, 256
 _TRIES = 4
@@ -34,11 +35,12 @@ _MOST_FORMS = 64
 _MOST_ITEMS = 1 << 24
 _HEAD = 128  # of an object that is a value: a number, or a text that is not long
 _LOW = np.uint64(0xFFFFFFFF)
+_WORDS = ("pointer", "digest")
 _LEAF = (8, 16, 24)  # of a number or text: type, size, digits or value
 
 
 class Table(NamedTuple):
-    """Columns over rows. ``integers``, ``pointers``, ``values``: by name, a row each.
+    """Columns over rows. ``integers``, ``pointers`` (also digests), ``values``: by name, a row each.
 
     ``known``: rows of an integer column that hold an int; others are 0. ``changing``: rows that changed each time they
     were read, ``foreign``: rows that are no objects of that class: nothing in either is to be believed.
@@ -88,6 +90,27 @@ def items(reader: Reader, address: int) -> Words:
     raise Unreadable(f"the list at {address:#x} changes each time it is read")
 
 
+def items_of_many(reader: Reader, addresses: Sequence[int]) -> list[Words]:
+    """The same for many lists, in three reads. Unreadable when one of them is none, or keeps changing."""
+    if not addresses:
+        return []
+    heads_at = [(address + 8, 32) for address in addresses]
+    for _ in range(_TRIES):
+        heads, missing = reader.memory.read_many(heads_at)
+        words = np.frombuffer(heads, np.uint64).reshape(-1, 4)
+        if missing or not all(reader.type_at(kind).kind == "list" for kind in set(words[:, 0].tolist())):
+            raise Unreadable("what should be a list is none")
+        sizes = words[:, 1].tolist()
+        if any(size > min(room, _MOST_ITEMS) for size, room in zip(sizes, words[:, 3].tolist(), strict=True)):
+            continue
+        ranges = [(start, 8 * size) for start, size in zip(words[:, 2].tolist(), sizes, strict=True) if size]
+        raw, missing = reader.memory.read_many([*ranges, *heads_at])
+        held = 8 * sum(sizes)
+        if not missing and raw[held:] == heads:
+            return np.split(np.frombuffer(raw, np.uint64, held >> 3), np.cumsum(sizes)[:-1])
+    raise Unreadable("these lists change each time they are read")
+
+
 def table(
     reader: Reader, addresses: Words | Sequence[int], columns: Mapping[str, Column], limits: Limits = USUAL
 ) -> Table:
@@ -99,7 +122,7 @@ def table(
         addresses=wanted,
         integers={name: np.zeros(len(wanted), np.int64) for name, what in columns.items() if what == "integer"},
         known={name: np.zeros(len(wanted), np.bool_) for name, what in columns.items() if what == "integer"},
-        pointers={name: np.zeros(len(wanted), np.uint64) for name, what in columns.items() if what == "pointer"},
+        pointers={name: np.zeros(len(wanted), np.uint64) for name, what in columns.items() if what in _WORDS},
         values={},
         changing=np.zeros(len(wanted), np.bool_),
         foreign=np.zeros(len(wanted), np.bool_),
@@ -156,6 +179,8 @@ class _Reading:
         for name, what in columns.items():
             if what == "pointer":
                 found.pointers[name][rows] = pointers[name]
+            elif what == "digest":
+                found.pointers[name][rows] = self._digests(pointers[name])
             elif what == "integer":
                 found.integers[name][rows], found.known[name][rows] = self._integers(pointers[name])
             else:
@@ -295,12 +320,27 @@ class _Reading:
             at = pointers[rest]
             pages = self._pages(at, 32)
             types = pages.words(8)
-            plain = [kind for kind in distinct(types).tolist() if self._plain_int(kind)]
+            plain = [kind for kind in distinct(types).tolist() if self._plain_kind(kind, "int", "bool")]
             value, fits = self._from_words(pages.words(16), pages.words(24))
             good = np.isin(types, plain) & fits
             self.witnesses.append(_Witness(rest, pages, _LEAF))
             numbers[rest], known[rest] = np.where(good, value, 0), good
         return numbers, known
+
+    def _digests(self, pointers: Words) -> Words:
+        """bytes: +16 size, +24 hash, +32 the bytes."""
+        found = pointers.copy()
+        rest = np.flatnonzero(_plausible(pointers))
+        if len(rest):
+            pages = self._pages(pointers[rest], 40)
+            types = pages.words(8)
+            kinds = distinct(types).tolist()
+            texts = [kind for kind in kinds if self._plain_kind(kind, "bytes")]
+            nothing = [kind for kind in kinds if self._plain_kind(kind, "none")]
+            good = np.isin(types, texts) & (pages.words(16) >= 8)
+            self.witnesses.append(_Witness(rest, pages, (8, 16, 32)))
+            found[rest] = np.where(good, pages.words(32), np.where(np.isin(types, nothing), 0, found[rest]))
+        return found
 
     def _small_ints(self, pointers: Words) -> tuple[Mask, NDArray[np.int64]]:
         """3.10 keeps them wherever there was room, and a table of them."""
@@ -310,12 +350,12 @@ class _Reading:
         known: Mask = table[order[at]] == pointers
         return known, np.where(known, order[at] + _SMALLEST_INT, 0)
 
-    def _plain_int(self, address: int) -> bool:
+    def _plain_kind(self, address: int, *kinds: str) -> bool:
         try:
             kind = self.reader.type_at(address)
         except Unreadable:
             return False
-        return kind.plain and kind.kind in ("int", "bool")
+        return kind.plain and kind.kind in kinds
 
     def _from_words(self, sizes: Words, digits: Words) -> tuple[NDArray[np.int64], Mask]:
         """ints of up to two digits, and which are; objects.py says how they are laid out."""

@@ -46,22 +46,25 @@ def take(
     value: Callable[[], T],
     *,
     changing: Collection[str],
-    loop: str | None = None,
+    loop: str | Collection[str] | None = None,
     counter: Callable[[], int] | None = None,
+    seen: Callable[[tuple[Frame, ...]], None] | None = None,
     tries: int = 3,
 ) -> Reading[T]:
     """Takes a value, and again while it is not consistent, ``tries`` times at most; the last is given.
 
     ``thread``: address of the one that changes things (``frames.Thread``). ``changing``: functions in which what is
-    read may be half-changed. ``loop``: the function that calls them: what it calls may move meanwhile, but not itself;
-    None: nothing may. ``counter``: reads a number that each step raises.
+    read may be half-changed. ``loop``: the function that calls them, or several of which one does: what it calls may
+    move meanwhile, but not itself; None: nothing may. ``counter``: reads a number that each step raises. ``seen``: is
+    told the stack before the value is taken; when it raises Unreadable the value is not.
     Unreadable when the value or the stack could not be read in any try.
     """
+    loops = (loop,) if isinstance(loop, str) else loop or ()
     last: Reading[T] | None = None
     failure: Unreadable | None = None
     for _ in range(max(1, tries)):
         try:
-            last = _once(reader, thread, value, changing, loop, counter)
+            last = _once(reader, thread, value, changing, loops, counter, seen)
         except Unreadable as error:
             reader.memory.check()
             failure = error
@@ -78,12 +81,15 @@ def _once(
     thread: int,
     value: Callable[[], T],
     changing: Collection[str],
-    loop: str | None,
+    loops: Collection[str],
     counter: Callable[[], int] | None,
+    seen: Callable[[tuple[Frame, ...]], None] | None,
 ) -> Reading[T]:
     first = counter() if counter is not None else None
     before, settled = stack(reader, thread)
-    place = _place(reader, before, loop)
+    if seen is not None:
+        seen(before)
+    place = _place(reader, before, loops)
     found = value()
     after, settled_after = stack(reader, thread)
     last = counter() if counter is not None else None
@@ -93,12 +99,12 @@ def _once(
     for frame in (*before, *after):
         if frame.function in changing:
             return Reading(found, "mid", before, function=frame.function)
-    if settled and settled_after and place == _place(reader, after, loop):
+    if settled and settled_after and place == _place(reader, after, loops):
         return Reading(found, "consistent", before)
     return Reading(found, "spans", before, steps=steps)
 
 
-def _place(reader: Reader, frames: tuple[Frame, ...], loop: str | None) -> list[tuple[int, int, int, bytes]]:
-    """Where the calls from the outermost to ``loop`` stand: frame, code, instruction, local variables."""
-    inner = next((number for number, frame in enumerate(frames) if frame.function == loop), 0)
+def _place(reader: Reader, frames: tuple[Frame, ...], loops: Collection[str]) -> list[tuple[int, int, int, bytes]]:
+    """Where the calls from the outermost to one of ``loops`` stand: frame, code, instruction, local variables."""
+    inner = next((number for number, frame in enumerate(frames) if frame.function in loops), 0)
     return [(one.address, one.code, one.instruction, local_words(reader, one)) for one in frames[inner:]]

@@ -30,9 +30,8 @@ def batch_lines(window: Window, width: int) -> list[Line]:
     if last is None:
         return [(dim("no step in the time looked at"),)]
     found = mark(steps.origin, window.now.mono_ns)
-    ran = line(
-        value(text.count(last.prefill_tokens + last.decode_tokens)), dim(f" of {text.count(last.budget)} tokens"), found
-    )
+    of = "" if last.budget is None else f" of {text.count(last.budget)}"
+    ran = line(value(text.count(last.prefill_tokens + last.decode_tokens)), dim(f"{of} tokens"), found)
     bar = line(dim("▕"), budget_bar(last, min(60, max(8, width - width_of(ran) - 18))), dim("▏"))
     head = line(dim(f"step {text.count(last.step)} "), bar, ran)
     return [head, *flow(_shares(last, names_of(window.now)), width, " · "), *time_lines(window, last, width)]
@@ -46,13 +45,14 @@ def budget_bar(step: Step, width: int) -> Line:
         for index, tokens in enumerate(chunks)
     ]
     parts.append((step.decode_tokens, "█", "decode"))
-    total = max(step.budget, step.prefill_tokens + step.decode_tokens)
+    total = max(step.budget or 0, step.prefill_tokens + step.decode_tokens)
     return stacked_bar([part for part in parts if part[0]], total, width)
 
 
 def phase_ns(step: Step, phase: str) -> int:
-    found: int = getattr(step, f"{phase}_ns")
-    return found
+    """0 where it is not known: it has no bar then."""
+    found: int | None = getattr(step, f"{phase}_ns")
+    return found or 0
 
 
 def time_bar(step: Step, longest_ns: float, width: int) -> Line:
@@ -62,7 +62,9 @@ def time_bar(step: Step, longest_ns: float, width: int) -> Line:
 
 def time_lines(window: Window, step: Step, width: int) -> list[Line]:
     """The step's time in words beside what is usual, then its phases, the longest first; those that took no time are
-    left out."""
+    left out. Of a step that was only seen in passing no time is known."""
+    if step.total_ns is None:
+        return [(dim("seen in passing: how long it took is not known"),)]
     usual = usual_step_ns(window)
     beside = line(dim(", usually "), text.duration(usual)) if usual is not None else NOTHING
     parts: list[Piece] = [line(value(text.duration(step.total_ns)), dim(" a step"), beside)]
@@ -112,6 +114,7 @@ def _shares(step: Step, names: Names) -> list[Piece]:
     if step.decode_tokens:
         each = text.counted(decodes, "request") if decodes else text.count(step.decode_tokens)
         parts.append(line(Span("█ ", "decode"), dim("decode "), each))
-    left = step.budget - step.prefill_tokens - step.decode_tokens
-    parts.append(line(text.count(max(0, left)), dim(" unused")))
+    if step.budget is not None:
+        left = step.budget - step.prefill_tokens - step.decode_tokens
+        parts.append(line(text.count(max(0, left)), dim(" unused")))
     return parts

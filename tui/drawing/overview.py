@@ -120,7 +120,7 @@ def _steps(window: Window, width: int, room: int) -> list[Line]:
     steps = window.steps(rows) if rows >= 4 else []
     if not steps:
         return []
-    longest_ns = max(step.total_ns for step in steps)
+    longest_ns = max(step.total_ns or 0 for step in steps)
     return [NOTHING, *labelled(" steps", [line(*step_pieces(step, width, longest_ns)) for step in steps], LABEL)]
 
 

@@ -18,9 +18,9 @@ WORKING = ("schedule", "prepare", "forward", "sample", "commit")
 
 
 def usual_step_ns(window: Window) -> float | None:
-    """Median time of the last sixty steps; None when none was seen."""
-    steps = window.steps(60)
-    return median(step.total_ns for step in steps) if steps else None
+    """Median time of the last sixty steps; None when none was timed."""
+    times = [step.total_ns for step in window.steps(60) if step.total_ns is not None]
+    return median(times) if times else None
 
 
 def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[Line]:
@@ -51,7 +51,7 @@ def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[L
         parts.append(Span(work, strong))
     if pulse.intent is not None:
         parts.append(Span(_intent(window, pulse.intent), strong))
-    if still and pulse.phase not in WORKING:
+    if still and pulse.phase not in WORKING and pulse.heartbeat_ns is not None:
         parts.append(Span(f"no heartbeat for {text.duration(snapshot.mono_ns - pulse.heartbeat_ns)}", "stuck"))
     lines = flow(parts, width, " · ")
     found = mark(pulse.origin, snapshot.mono_ns)

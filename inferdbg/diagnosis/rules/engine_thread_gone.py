@@ -30,7 +30,7 @@ def check(window: Window) -> Iterator[Finding]:
             explains=("step_stalled", "kernel_wedged"),
         )
         return
-    if pulse is None or pulse.phase != "idle":
+    if pulse is None or pulse.phase != "idle" or pulse.heartbeat_ns is None:
         return
     silent_ns = window.now.mono_ns - pulse.heartbeat_ns
     if silent_ns <= _PATIENCE_NS:

@@ -17,6 +17,7 @@ def check(window: Window) -> Iterator[Finding]:
     server, processes, pulse = window.now.server, window.now.processes, window.now.pulse
     if processes is None or (server is not None and server.state != "alive"):
         return
+    heartbeat_ns = pulse.heartbeat_ns if pulse is not None else None
     for process in processes.items:
         if process.state in ("T", "t"):
             by = "a debugger traces it" if process.state == "t" else "SIGSTOP, SIGTSTP or a debugger"
@@ -31,7 +32,7 @@ def check(window: Window) -> Iterator[Finding]:
                     *_health(window, process.role),
                 ),
                 next_step=f"kill -CONT {process.pid}",
-                since_ns=pulse.heartbeat_ns if pulse is not None else since_state(window, process.pid, "T", "t"),
+                since_ns=heartbeat_ns or since_state(window, process.pid, "T", "t"),
                 explains=("kernel_wedged", "step_stalled", "engine_thread_gone"),
             )
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.diagnosis.lately import steps_of
+from inferdbg.diagnosis.lately import median_ns, steps_of
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import SECOND, Window
 
@@ -17,12 +17,12 @@ _NOTABLE_NS = 50_000_000  # below that nobody sees a stutter
 
 
 def check(window: Window) -> Iterator[Finding]:
-    steps = [step for step in steps_of(window, _OVER_NS) if step.decode_tokens]
+    steps = [step for step in steps_of(window, _OVER_NS) if step.decode_tokens and step.total_ns is not None]
     alone = [step for step in steps if not step.prefill_tokens]
-    crowded = [step for step in steps if step.prefill_tokens >= _FULL * (step.budget - step.decode_tokens) > 0]
+    crowded = [step for step in steps if step.prefill_tokens >= _FULL * ((step.budget or 0) - step.decode_tokens) > 0]
     if len(alone) < _ENOUGH or len(crowded) < _ENOUGH:
         return
-    alone_ns, crowded_ns = _median_ns(alone), _median_ns(crowded)
+    alone_ns, crowded_ns = median_ns(alone), median_ns(crowded)
     p95_ns = window.percentile(lambda s: s.scheduler.itl if s.scheduler else None, 0.95, _OVER_NS)
     hurts = p95_ns is not None and p95_ns >= _MUCH_LONGER * alone_ns
     if crowded_ns < _MUCH_LONGER * alone_ns or crowded_ns < _NOTABLE_NS or not hurts:
@@ -43,13 +43,9 @@ def check(window: Window) -> Iterator[Finding]:
     )
 
 
-def _median_ns(steps: list[Step]) -> int:
-    return round(median(step.total_ns for step in steps))
-
-
 def _budget(alone_ns: int, crowded: list[Step]) -> int:
     """Decodes, and as many prefill tokens as cost what the decodes alone do, the cost being linear in tokens."""
-    extra_ns = _median_ns(crowded) - alone_ns
+    extra_ns = median_ns(crowded) - alone_ns
     prefill = median(step.prefill_tokens for step in crowded)
     decode = median(step.decode_tokens for step in crowded)
     return max(1, round(decode + prefill * alone_ns / extra_ns))

@@ -15,10 +15,14 @@ _NOTABLE_NS = 5_000_000  # below that a tiny model's steps would be blamed
 
 
 def check(window: Window) -> Iterator[Finding]:
-    steps = [step for step in steps_of(window, _OVER_NS) if step.prefill_tokens + step.decode_tokens]
+    steps = [
+        step
+        for step in steps_of(window, _OVER_NS)
+        if step.prefill_tokens + step.decode_tokens and step.total_ns is not None
+    ]
     if len(steps) < _ENOUGH:
         return
-    spent_ns = sum(step.total_ns for step in steps)
+    spent_ns = sum(step.total_ns or 0 for step in steps)
     for phase in ("schedule", "prepare", "sample", "commit"):
         phase_ns = [_phase_ns(step, phase) for step in steps]
         typical_ns = round(median(phase_ns))
@@ -30,7 +34,7 @@ def check(window: Window) -> Iterator[Finding]:
             confidence="sure",
             summary=f"{text.percent(sum(phase_ns) / spent_ns)} of a step goes into {phase}: "
             f"{text.duration(typical_ns)}, the forward pass takes "
-            f"{text.duration(median(step.forward_ns for step in steps))}",
+            f"{text.duration(median(step.forward_ns or 0 for step in steps))}",
             evidence=(Evidence(f"steps.{phase}_ns", f"median of the last {len(steps)} steps"),),
             next_step="py-spy top --nonblocking --pid "
             + (str(window.now.server.pid) if window.now.server is not None and window.now.server.pid else "PID"),
@@ -39,9 +43,5 @@ def check(window: Window) -> Iterator[Finding]:
 
 
 def _phase_ns(step: Step, phase: str) -> int:
-    return {
-        "schedule": step.schedule_ns,
-        "prepare": step.prepare_ns,
-        "sample": step.sample_ns,
-        "commit": step.commit_ns,
-    }[phase]
+    found: int | None = getattr(step, f"{phase}_ns")
+    return found or 0

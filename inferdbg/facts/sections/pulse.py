@@ -20,11 +20,12 @@ class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Pulse(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Times are CLOCK_MONOTONIC ns. ``kernels_launched`` and ``kernels_completed`` count since the start: when the
+    """Times are CLOCK_MONOTONIC ns. ``heartbeat_ns``: last sign of life; None: the engine gives none while it is idle.
+    ``kernels_launched`` and ``kernels_completed`` count since the start: when the
     first is ahead, ``kernel`` is still running (or stuck)."""
 
     origin: Origin
-    heartbeat_ns: int
+    heartbeat_ns: int | None
     step: int
     phase: Phase
     phase_since_ns: int

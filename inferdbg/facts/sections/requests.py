@@ -44,6 +44,7 @@ class Request(Struct, frozen=True, omit_defaults=True, gc=False):
     worst_itl_ns: int | None = None
     wait: Wait | None = None
     blocks: bytes = b""
+    priority: int | None = None  # as the client gave it; what comes first is the policy's
 
     @property
     def block_count(self) -> int:

@@ -89,19 +89,21 @@ def unpacked(column: bytes) -> "memoryview[int]":
 
 
 class Step(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Durations in ns; ``idle_ns`` is the gap between the end of the step before and ``start_ns``.
+    """Durations in ns; ``idle_ns`` is the gap between the end of the step before and ``start_ns``. Of a step that was
+    only seen in passing they are None, and ``start_ns`` is when it was first seen; ``budget``: None where the engine
+    does not tell.
     ``shares`` may have been overwritten in the ring before we read it, or be left out of an older Snapshot of a Window:
     then they are empty and ``work_lost`` is true."""
 
     step: int
     start_ns: int
-    schedule_ns: int
-    prepare_ns: int
-    forward_ns: int
-    sample_ns: int
-    commit_ns: int
-    idle_ns: int
-    budget: int
+    schedule_ns: int | None
+    prepare_ns: int | None
+    forward_ns: int | None
+    sample_ns: int | None
+    commit_ns: int | None
+    idle_ns: int | None
+    budget: int | None
     prefill_tokens: int
     decode_tokens: int
     running: int
@@ -115,12 +117,16 @@ class Step(Struct, frozen=True, omit_defaults=True, gc=False):
         return self.shares.rows()
 
     @property
-    def total_ns(self) -> int:
-        return self.schedule_ns + self.prepare_ns + self.forward_ns + self.sample_ns + self.commit_ns
+    def total_ns(self) -> int | None:
+        """None when one of its parts is not known."""
+        parts = (self.schedule_ns, self.prepare_ns, self.forward_ns, self.sample_ns, self.commit_ns)
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
 
 class Steps(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Steps finished since the previous Snapshot, oldest first; ``dropped`` were overwritten before we looked.
+    """Steps finished since the previous Snapshot, oldest first; ``dropped`` were overwritten before we looked, or went
+    by between two looks.
     ``running``: the one that was planned and is not over (what a hung engine was working on); its times are not known
     yet, ``start_ns`` is when its plan was made."""
 

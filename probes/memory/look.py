@@ -1,0 +1,340 @@
+"""Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferdbg.probes.maps import EngineMap
+from inferdbg.probes.pymem.bulk import Column, items, items_of_many, table
+from inferdbg.probes.pymem.frames import Frame, local_variables
+from inferdbg.probes.pymem.memory import Unreadable
+from inferdbg.probes.pymem.objects import contents, read_all
+from inferdbg.probes.pymem.pages import Words
+from inferdbg.probes.pymem.reader import Reader
+from inferdbg.probes.pymem.slots import Slots
+from inferdbg.probes.pymem.values import Limits, Member, Unread, Value
+
+from .found import Objects, chosen
+
+MOST_SHOWN = 1024
+"""Requests that do not run and are shown; those beyond are only counted."""
+_MOST_RUNNING = 1 << 14
+_NUMBER = Limits(depth=0, text=200)
+
+Indices = NDArray[np.int64]
+
+
+class Row(NamedTuple):
+    """A request as the engine has it; None is what this version does not tell. ``key``: address of its id."""
+
+    id: str
+    key: int
+    status: str
+    running: bool
+    prompt_tokens: int | None
+    computed_tokens: int | None
+    in_flight: int | None
+    outputs: int | None
+    drafts: int | None
+    max_output_tokens: int | None
+    preemptions: int | None
+    arrival: float | None
+    priority: int | None
+    client: int | None
+    blocks: bytes
+
+
+class PoolSeen(NamedTuple):
+    """Columns over the pool, a row a block. ``hash``: its first 8 bytes, 0: none. ``next``: number of the next free
+    block, -1: none, or the end of the list."""
+
+    references: NDArray[np.int64]
+    hash: Words
+    next: Indices
+    first_free: int
+
+
+class Look(NamedTuple):
+    """``rows``: in order of arrival. ``waiting``: ids in the order in which they will be looked at. ``total``: requests
+    that the engine knows, shown or not. ``scheduled``: tokens of the step under way by the id of the request, None:
+    there is none. ``doubtful``: rows left out because they changed while they were read."""
+
+    rows: tuple[Row, ...]
+    total: int
+    running: int
+    waiting_total: int
+    waiting: tuple[str, ...]
+    free_blocks: int | None
+    scheduled: dict[str, int] | None
+    pool: PoolSeen | None
+    doubtful: int
+
+
+class Looker:
+    """Reads one engine again and again; ``objects`` says where things are."""
+
+    def __init__(self, reader: Reader, names: EngineMap, objects: Objects) -> None:
+        self.reader = reader
+        self.names = names
+        self.objects = objects
+        self.none = reader.module_dict(reader.modules()["builtins"])["None"]
+        self.block_addresses: Words = np.zeros(0, np.uint64)
+        self._order: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._sorted: Words = self.block_addresses
+        self._columns: dict[str, str] | None = None
+        self.missing: tuple[str, ...] = ()
+        self._pool_slots = (
+            Slots(reader, objects.places["pool"], [name for one in names.pool.values() for name in one])
+            if "pool" in objects.places
+            else None
+        )
+
+    def take(self, step: Frame | None, *, pool: bool) -> Look:
+        """``step``: the call that runs a step, where one is under way. Unreadable when nothing stood still."""
+        scheduler, names = self.objects.scheduler, self.names
+        pointers = scheduler.pointers()
+        word = {ours: chosen(theirs, pointers) for ours, theirs in names.scheduler.items()}
+
+        def at(ours: str) -> int | None:
+            name = word.get(ours)
+            return pointers[name] if name is not None else None
+
+        running_at, requests_at = at("running"), at("requests")
+        if requests_at is None:
+            raise Unreadable("the scheduler has no dict of requests")
+        running = items(self.reader, running_at).tolist() if running_at is not None else []
+        queues = [self._queue(place) for ours in ("waiting with blocks", "waiting") if (place := at(ours)) is not None]
+        deferred = self._queue(at("deferred"))
+        pairs = self.reader.dict_pairs(requests_at)
+        held = set(running)
+        shown = [value for _, value in pairs if value in held][:_MOST_RUNNING]
+        others = [value for _, value in pairs if value not in held]
+        wanted = set(shown) | set(others[:MOST_SHOWN])
+        addresses = [value for _, value in pairs if value in wanted]
+        rows, doubtful = self._rows(addresses, held)
+        id_of = {address: row.id for address, row in rows.items()}
+        waiting = [one for queue in queues for one in queue]
+        return Look(
+            rows=tuple(rows.values()),
+            total=len(pairs),
+            running=len(running),
+            waiting_total=len(set(waiting) | set(deferred)),
+            waiting=tuple(id_of[one] for one in waiting if one in id_of),
+            free_blocks=self._free_blocks(),
+            scheduled=self._scheduled(step, {row.key: row.id for row in rows.values()}) if step is not None else None,
+            pool=self._pool() if pool else None,
+            doubtful=doubtful,
+        )
+
+    def step_number(self) -> int | None:
+        name = chosen(self.names.scheduler["step"], self.objects.scheduler.names)
+        there = name is not None and name in self.objects.scheduler
+        return self.objects.scheduler.number(name) if there and name is not None else None
+
+    # -- requests
+
+    def _queue(self, address: int | None) -> list[int]:
+        """A deque, a set or a list, or an object with a list that is a heap."""
+        if address is None or address == self.none:
+            return []
+        if self.reader.type_of(address).kind == "deque" and not self.reader.word(address + 16):
+            return []
+        held = contents(self.reader, address)
+        if held.items is not None:
+            return held.items
+        heap = held.attributes.get("_heap")
+        return items(self.reader, heap).tolist() if heap is not None else []
+
+    def _rows(self, addresses: list[int], held: set[int]) -> tuple[dict[int, Row], int]:
+        """By address, and how many were left out."""
+        if not addresses:
+            return {}, 0
+        columns = self._request_columns(addresses[0])
+        kinds: dict[str, Column] = dict.fromkeys(columns.values(), "value")
+        found = table(self.reader, addresses, kinds)
+        keys = table(self.reader, addresses, {columns["id"]: "pointer"}).pointers[columns["id"]].tolist()
+        tables = self._tables(dict.fromkeys(keys))
+        rows: dict[int, Row] = {}
+        doubtful = 0
+
+        def column(ours: str) -> Sequence[Value]:
+            name = columns.get(ours)
+            return found.values[name] if name is not None else (None,) * len(addresses)
+
+        wrong = (found.changing | found.foreign).tolist()
+        for number, (address, key, name, status, outputs, drafts) in enumerate(
+            zip(
+                addresses, keys, column("id"), column("status"), column("outputs"), column("drafts"), strict=True
+            )
+        ):  # fmt: skip
+            if wrong[number] or not isinstance(name, str):
+                doubtful += 1
+                continue
+            rows[address] = Row(
+                id=name,
+                key=key,
+                status=status.name if isinstance(status, Member) else str(status),
+                running=address in held,
+                prompt_tokens=_int(column("prompt_tokens")[number]),
+                computed_tokens=_int(column("computed_tokens")[number]),
+                in_flight=_int(column("in_flight")[number]),
+                outputs=_size(outputs),
+                drafts=_size(drafts),
+                max_output_tokens=_int(column("max_output_tokens")[number]),
+                preemptions=_int(column("preemptions")[number]),
+                arrival=_float(column("arrival")[number]),
+                priority=_int(column("priority")[number]),
+                client=_int(column("client")[number]),
+                blocks=tables.get(key, b""),
+            )
+        return rows, doubtful
+
+    def _request_columns(self, address: int) -> dict[str, str]:
+        """Our words to the names that a request has them under here."""
+        if self._columns is None:
+            there = contents(self.reader, address).attributes
+            named = {ours: chosen(theirs, there) for ours, theirs in self.names.request.items()}
+            self._columns = {ours: name for ours, name in named.items() if name is not None}
+            self.missing = tuple(f"request.{self.names.request[ours][0]}" for ours in named if named[ours] is None)
+            if "id" not in self._columns:
+                self._columns = None
+                raise Unreadable(f"requests have no {self.names.request['id'][0]}")
+        return self._columns
+
+    def _tables(self, wanted: dict[int, None]) -> dict[int, bytes]:
+        """Block tables (int32) by the address of the request's id."""
+        place = self.objects.places.get("tables")
+        if place is None:
+            return {}
+        pairs = self.reader.dict_pairs(place)
+        lists = items_of_many(self.reader, [value for _, value in pairs])
+        self._know_blocks()
+        if not lists or not len(self._sorted):
+            return {}
+        numbers = self._numbers_of(np.concatenate(lists)).astype(np.int32)
+        found: dict[int, bytes] = {}
+        start = 0
+        for (key, _), blocks in zip(pairs, lists, strict=True):
+            part = numbers[start : start + len(blocks)]
+            start += len(blocks)
+            if len(part) and (part < 0).any():
+                raise Unreadable("a block table holds what is no block of the pool")
+            found[key] = part.tobytes()
+        unknown = [key for key in found if key not in wanted]
+        if unknown and len(found) - len(unknown) < len(wanted):
+            self._by_text(found, unknown, wanted)
+        return found
+
+    def _by_text(self, found: dict[int, bytes], unknown: list[int], wanted: dict[int, None]) -> None:
+        """An id may stand twice in memory: then its text tells."""
+        names = dict(zip(unknown, read_all(self.reader, unknown, _NUMBER), strict=True))
+        without = [key for key in wanted if key not in found]
+        for key, name in zip(without, read_all(self.reader, without, _NUMBER), strict=True):
+            same = next((other for other, text in names.items() if text == name), None)
+            if same is not None:
+                found[key] = found[same]
+
+    def _scheduled(self, step: Frame, ids: dict[int, str]) -> dict[str, int] | None:
+        output = local_variables(self.reader, step).get(self.names.output)
+        if output is None or output == self.none:
+            return None
+        attributes = contents(self.reader, output).attributes
+        name = chosen(self.names.scheduled["tokens"], attributes)
+        if name is None:
+            return None
+        pairs = self.reader.dict_pairs(attributes[name])
+        unknown = [key for key, _ in pairs if key not in ids]
+        texts = dict(zip(unknown, read_all(self.reader, unknown, _NUMBER), strict=True)) if unknown else {}
+        numbers = self._ints([value for _, value in pairs])
+        found: dict[str, int] = {}
+        for (key, _), number in zip(pairs, numbers, strict=True):
+            told = ids.get(key) or texts.get(key)
+            if not isinstance(told, str) or number is None:
+                raise Unreadable("what is scheduled cannot be read")
+            found[told] = number
+        return found
+
+    def _ints(self, addresses: list[int]) -> list[int | None]:
+        """Small ones are known by their address."""
+        base = self.reader.small_ints
+        found: list[int | None] = [
+            (address - base >> 5) if base is not None and -160 <= address - base <= 8192 else None
+            for address in addresses
+        ]
+        rest = [number for number, value in enumerate(found) if value is None]
+        if rest:
+            read = read_all(self.reader, [addresses[number] for number in rest], _NUMBER)
+            for number, value in zip(rest, read, strict=True):
+                found[number] = _int(value)
+        return found
+
+    # -- pool
+
+    def _free_blocks(self) -> int | None:
+        slots = self.objects.free_queue
+        name = chosen(self.names.free_queue["free"], slots.names) if slots is not None else None
+        return slots.number(name) if slots is not None and name is not None and name in slots else None
+
+    def _know_blocks(self) -> None:
+        """Blocks are made once, at the start."""
+        if len(self.block_addresses) or self._pool_slots is None:
+            return
+        pointers = self._pool_slots.pointers()
+        name = chosen(self.names.pool["blocks"], pointers)
+        if name is None:
+            return
+        self.block_addresses = items(self.reader, pointers[name]).copy()
+        self._order = np.argsort(self.block_addresses, kind="stable")
+        self._sorted = self.block_addresses[self._order]
+
+    def _numbers_of(self, pointers: Words) -> Indices:
+        """Which blocks they lead to; -1: none of the pool."""
+        at = np.minimum(np.searchsorted(self._sorted, pointers), len(self._sorted) - 1)
+        found: Indices = np.where(self._sorted[at] == pointers, self._order[at], -1)
+        return found
+
+    def _pool(self) -> PoolSeen | None:
+        self._know_blocks()
+        if not len(self.block_addresses):
+            return None
+        kind = self.reader.type_of(int(self.block_addresses[0]))
+        there = kind.slots or contents(self.reader, int(self.block_addresses[0])).attributes
+        named = {ours: chosen(theirs, there) for ours, theirs in self.names.block.items()}
+        references, hashed, following = named["references"], named["hash"], named["next"]
+        if references is None or hashed is None or following is None:
+            lacks = [f"block.{self.names.block[ours][0]}" for ours, name in named.items() if name is None]
+            self.missing = tuple(dict.fromkeys([*self.missing, *lacks]))
+            return None
+        found = table(
+            self.reader, self.block_addresses, {references: "integer", hashed: "digest", following: "pointer"}
+        )
+        if (found.changing | found.foreign).any() or not found.known[references].all():
+            raise Unreadable("the pool changes each time it is read")
+        return PoolSeen(
+            references=found.integers[references],
+            hash=found.pointers[hashed],
+            next=self._numbers_of(found.pointers[following]),
+            first_free=self._first_free(following),
+        )
+
+    def _first_free(self, following: str) -> int:
+        head = self.objects.places.get("free head")
+        if head is None:
+            return -1
+        offset = self.reader.type_of(head).slots.get(following)
+        pointer = self.reader.word(head + offset) if offset is not None else 0
+        return int(self._numbers_of(np.array([pointer], np.uint64))[0])
+
+
+def _int(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _float(value: Value) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _size(value: Value) -> int | None:
+    return value.size if isinstance(value, Unread) else None
