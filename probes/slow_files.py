@@ -15,6 +15,7 @@ from msgspec import Struct
 MOST_STUCK = 3
 """Files that never answered, after which no more are tried: each leaves a child behind until the kernel lets it go."""
 _STARTING_S = 10.0  # of a child, on a busy machine
+_DYING_S = 2.0
 _LENGTH = struct.Struct("<i")
 _CHILD = """
 import json, os, struct, sys
@@ -89,7 +90,7 @@ def _answers(paths: Sequence[str], patience_s: float, limit: int) -> list[bytes 
                 del received[: taken[1]]
     child.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel dies when that lets it
-        child.wait(0.2)
+        child.wait(_DYING_S)
     return answers
 
 

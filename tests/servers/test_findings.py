@@ -82,7 +82,8 @@ def test_orphans_are_named_with_what_they_hold_and_the_line_that_ends_them() -> 
 
 def test_orphans_of_another_server_are_a_note() -> None:
     other = Process(90, "VLLM::EngineCor", "engine core", "S")
-    assert found(moment(*ALL, orphans=(other,)))["orphans_elsewhere"].severity == "note"
+    (said,) = found(moment(*ALL, orphans=(other,))).values()
+    assert (said.cause, said.severity) == ("orphans_elsewhere", "note")
 
 
 def test_an_orphan_that_is_looked_at_is_no_dead_engine() -> None:
@@ -109,6 +110,10 @@ def test_an_engine_core_that_ended_and_was_not_taken_away_is_gone() -> None:
 def test_an_engine_core_that_was_never_seen_may_run_elsewhere_unless_the_server_is_unwell() -> None:
     assert found(moment(FRONT))["engine_core_gone"].severity == "note"
     assert found(moment(FRONT, health="503"))["engine_core_gone"].severity == "dead"
+
+
+def test_while_children_have_not_said_what_they_are_no_engine_core_is_missed() -> None:
+    assert found(moment(FRONT, Process(62, "python", "starting", "R"))) == {}
 
 
 def test_another_process_behind_the_server_is_a_restart() -> None:

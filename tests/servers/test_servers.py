@@ -100,6 +100,14 @@ def test_engine_cores_whose_front_end_is_gone_are_orphans_with_what_they_hold(tr
     assert server.memory_bytes == (700 + 2048) * 1024
 
 
+def test_whoever_takes_over_orphans_is_known_by_its_session_whatever_its_name(tree: Tree) -> None:
+    tree.process(1, "my-init-of-own", "my-init-of-own", session=1, started_s=0)
+    tree.vllm()
+    tree.gone(60)
+    (server,) = find(tree).servers
+    assert server.orphaned
+
+
 def test_the_program_that_started_an_engine_core_is_its_front_end_and_serves_nobody(tree: Tree) -> None:
     tree.process(60, "python3", "python3", "offline.py", parent=40)
     tree.process(62, "VLLM::EngineCore", "VLLM::EngineCore", parent=60)
