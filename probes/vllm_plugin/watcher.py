@@ -73,12 +73,10 @@ class Watcher:
         specs = column_specs(
             num_blocks=len(pool.blocks), slots=SHOWN_WAITING + seats + 8, rows=rows, blocks_per_row=width
         )
-        left_out = {"blocks.previous_free"} if _books_balance(scheduler, managers) else {
-            "blocks.previous_free", "blocks.refcount"
-        }  # fmt: skip
-        self._box = box = make_box(
-            [spec for spec in specs if spec.name not in left_out and not spec.name.startswith("kernels.")]
-        )
+        left_out = {"blocks.previous_free", *(spec.name for spec in specs if spec.name.startswith("kernels."))}
+        if not _books_balance(scheduler, managers):
+            left_out.add("blocks.refcount")
+        self._box = box = make_box([spec for spec in specs if spec.name not in left_out])
         columns = box.columns
         self._pulse, self._counters = columns["pulse"], columns["counters"]
         self._events = box.events.add
@@ -106,19 +104,23 @@ class Watcher:
         self._freeing: tuple[Kept | None, bool, int] = (None, False, 0)
         self._over = threading.Event()
         self._hooks = Hooks(self._give_up)
-        missing = self._hook(scheduler, manager, pool)
-        if missing:
-            notes.append("this vLLM lacks " + ", ".join(missing) + ": what they would tell is not known")
-        box.update_static(
-            static_facts(scheduler, block_size=self._block_size, blocks_per_row=width, notes=[*box.notes, *notes])
-        )
-        for request in list(scheduler.requests.values()):
-            self._added(None, request)
-        self._enter(_IDLE)
         self._thread = threading.Thread(
             target=self._beat, args=(threading.current_thread(),), name="inferdbg heartbeat", daemon=True
         )
-        self._thread.start()
+        try:
+            missing = self._hook(scheduler, manager, pool)
+            if missing:
+                notes.append("this vLLM lacks " + ", ".join(missing) + ": what they would tell is not known")
+            box.update_static(
+                static_facts(scheduler, block_size=self._block_size, blocks_per_row=width, notes=[*box.notes, *notes])
+            )
+            for request in list(scheduler.requests.values()):
+                self._added(None, request)
+            self._enter(_IDLE)
+            self._thread.start()
+        except BaseException:
+            self._hooks.remove()
+            raise
 
     @property
     def path(self) -> str:
@@ -138,7 +140,6 @@ class Watcher:
         }
         hooks.around(manager, "pop_blocks_for_free", before=self._free_begins, after=self._free_ended)
         if not (there["schedule"] and there["update_from_output"]):
-            hooks.remove()
             raise AttributeError("this vLLM's Scheduler has no schedule and update_from_output")
         return [name for name, found in there.items() if not found] + self._pool.hook(hooks)
 

@@ -227,14 +227,10 @@ def test_a_clean_end_marks_the_box_and_removes_it_when_nothing_was_left(tmp_path
 
 
 def test_a_vllm_that_lacks_things_is_watched_without_them_and_the_box_says_which(tmp_path: Path) -> None:
-    class Older(fakes.Scheduler):
-        def __delattr__(self, name: str) -> None:
-            object.__delattr__(self, name)
-
     class OlderPool(fakes.BlockPool):
         reset_prefix_cache = None  # type: ignore[assignment]
 
-    scheduler = Older()
+    scheduler = fakes.Scheduler()
     scheduler.kv_cache_manager.block_pool.__class__ = OlderPool
     with watched(tmp_path, scheduler) as one:
         one.add("a")
@@ -244,6 +240,15 @@ def test_a_vllm_that_lacks_things_is_watched_without_them_and_the_box_says_which
     assert "lacks BlockPool.reset_prefix_cache" in facts
     assert "does not tell" in facts
     assert "kv_cache_config.kv_cache_groups" in facts
+
+
+def test_what_fails_at_the_very_start_leaves_vllm_as_it_was(tmp_path: Path) -> None:
+    scheduler = fakes.Scheduler()
+    scheduler.requests["odd"] = object()  # type: ignore[assignment]
+    with pytest.raises(AttributeError, match="request_id"):
+        Watched(tmp_path, scheduler)
+    assert not {"schedule", "add_request"} & vars(scheduler).keys()
+    assert "free_blocks" not in vars(scheduler.kv_cache_manager.block_pool)
 
 
 def test_a_vllm_without_steps_is_not_touched(tmp_path: Path) -> None:
