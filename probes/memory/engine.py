@@ -17,8 +17,9 @@ from .found import Fact, Objects, find_objects, loop_of
 from .look import Look, Looker
 from .standing import Standing, standing_of
 
-PATIENCE_NS = 60_000_000
-"""How long a look is tried again until it is consistent."""
+PATIENCE_NS = 80_000_000
+"""How long a look is tried again until it is consistent, _MOST_TRIES times at most: each costs some ms of ours."""
+_MOST_TRIES = 12
 _TURN_NS = 20_000_000
 _PAUSE_S = 0.0002
 
@@ -95,8 +96,9 @@ class Engine:
         begun_ns = time.monotonic_ns()
         last: Seen | None = None
         label = ""
+        tries = 0
         while True:
-            late = time.monotonic_ns() - begun_ns > PATIENCE_NS
+            late = tries >= _MOST_TRIES or time.monotonic_ns() - begun_ns > PATIENCE_NS
             try:
                 reading = take(
                     self.reader,
@@ -115,11 +117,13 @@ class Engine:
                 continue
             except Unreadable as error:
                 self.reader.memory.check()
+                tries += 1
                 label = error.message
                 if late:
                     return last or Seen(None, label, self._stand(), self._step(), consistent=False)
                 time.sleep(_PAUSE_S)
                 continue
+            tries += 1
             standing = standing_of(self.names, reading.frames)
             last = Seen(reading.value, str(reading), standing, self._step(), reading.label == "consistent")
             if late or last.consistent:
@@ -130,6 +134,9 @@ class Engine:
         self._frames = frames
         if any(frame.function in self.names.changing for frame in frames):
             raise _Moving("in the middle of a change")
+        standing = standing_of(self.names, frames)
+        if standing.step is None and standing.phase != "idle":
+            raise _Moving("between two steps")
 
     def _any(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames

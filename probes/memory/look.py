@@ -21,6 +21,7 @@ from .found import Objects, chosen
 MOST_SHOWN = 1024
 """Requests that do not run and are shown; those beyond are only counted."""
 _MOST_RUNNING = 1 << 14
+_SIZE_AT = {"deque": 16, "set": 24}
 _NUMBER = Limits(depth=0, text=200)
 
 Indices = NDArray[np.int64]
@@ -112,8 +113,8 @@ class Looker:
         shown = [value for _, value in pairs if value in held][:_MOST_RUNNING]
         others = [value for _, value in pairs if value not in held]
         wanted = set(shown) | set(others[:MOST_SHOWN])
-        addresses = [value for _, value in pairs if value in wanted]
-        rows, doubtful = self._rows(addresses, held)
+        chosen_pairs = [pair for pair in pairs if pair[1] in wanted]
+        rows, doubtful = self._rows(chosen_pairs, held)
         id_of = {address: row.id for address, row in rows.items()}
         waiting = [one for queue in queues for one in queue]
         return Look(
@@ -139,7 +140,8 @@ class Looker:
         """A deque, a set or a list, or an object with a list that is a heap."""
         if address is None or address == self.none:
             return []
-        if self.reader.type_of(address).kind == "deque" and not self.reader.word(address + 16):
+        kind = self.reader.type_of(address).kind
+        if kind in _SIZE_AT and not self.reader.word(address + _SIZE_AT[kind]):
             return []
         held = contents(self.reader, address)
         if held.items is not None:
@@ -147,14 +149,15 @@ class Looker:
         heap = held.attributes.get("_heap")
         return items(self.reader, heap).tolist() if heap is not None else []
 
-    def _rows(self, addresses: list[int], held: set[int]) -> tuple[dict[int, Row], int]:
-        """By address, and how many were left out."""
-        if not addresses:
+    def _rows(self, pairs: list[tuple[int, int]], held: set[int]) -> tuple[dict[int, Row], int]:
+        """By address, and how many were left out. ``pairs``: id and request, as their dict has them: the id is the
+        very text by which the request is known everywhere."""
+        if not pairs:
             return {}, 0
+        keys, addresses = [key for key, _ in pairs], [address for _, address in pairs]
         columns = self._request_columns(addresses[0])
         kinds: dict[str, Column] = dict.fromkeys(columns.values(), "value")
         found = table(self.reader, addresses, kinds)
-        keys = table(self.reader, addresses, {columns["id"]: "pointer"}).pointers[columns["id"]].tolist()
         tables = self._tables(dict.fromkeys(keys))
         rows: dict[int, Row] = {}
         doubtful = 0
@@ -240,7 +243,7 @@ class Looker:
         output = local_variables(self.reader, step).get(self.names.output)
         if output is None or output == self.none:
             return None
-        attributes = contents(self.reader, output).attributes
+        attributes = Slots(self.reader, output, self.names.scheduled["tokens"]).pointers()
         name = chosen(self.names.scheduled["tokens"], attributes)
         if name is None:
             return None

@@ -181,14 +181,17 @@ def _frame(reader: Reader, address: int, code: int, instruction: int) -> Frame:
         name_at, file_at = (
             struct.unpack_from("<Q", head, offset)[0] for offset in (layout.code_name, layout.code_file)
         )
-        known = head[16:], reader.string(name_at), reader.string(file_at, _PATH_LENGTH), _line_table(reader, head)
-        reader.codes[code] = known
-    _, function, file, lines = known
+        name, file = reader.string(name_at), reader.string(file_at, _PATH_LENGTH)
+        known = reader.codes[code] = head[16:], name, file, _line_table(reader, head), {}
+    _, function, file, lines, at = known
+    if instruction in at:
+        return Frame(function, file, at[instruction], instruction, address, code)
     (first_line,) = struct.unpack_from("<i", head, layout.code_line)
     if layout.code_start is None:
         line = line_of_3_10(lines, first_line, 2 * instruction)
     else:
         line = line_at(lines, first_line, instruction - code - layout.code_start)
+    at[instruction] = line
     return Frame(function, file, line, instruction, address, code)
 
 

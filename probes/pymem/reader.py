@@ -39,8 +39,9 @@ class Reader:
         self.layout = runtime.layout
         self.types: dict[int, Type] = {}
         self.buffers = Buffers()
-        self.codes: dict[int, tuple[bytes, str, str, bytes]] = {}
-        """Of code objects, by address: what they looked like, their name, file and table of lines."""
+        self.codes: dict[int, tuple[bytes, str, str, bytes, dict[int, int | None]]] = {}
+        """Of code objects, by address: what they looked like, their name, file, table of lines, and lines that were
+        looked up in it, by instruction."""
         self.names: dict[bytes, list[str]] = {}
         self.members: dict[int, Member] = {}
         """Of attributes, by the addresses of their names, and of enums, by their own: as long as no type is freed."""
