@@ -6,9 +6,9 @@ from math import ceil
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.diagnosis.lately import MINUTE, counters_tell, events_of, requests_now, rose, steps_of
+from inferdbg.diagnosis.options import option, option_or_words
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.requests import Request
-from inferdbg.facts.sections.server import Server
 from inferdbg.facts.window import SECOND, Window
 
 _WAITS_THAT_MATTER_NS = SECOND
@@ -27,7 +27,7 @@ def check(window: Window) -> Iterator[Finding]:
         waiting = text.counted(_waiting(window), "waiting request")
         said.append(f"{len(starved)} of {waiting} need more blocks than are free")
     if preemptions:
-        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)} {cost}")
+        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)}{cost}")
     yield Finding(
         cause="kv_pressure",
         severity="slow" if hurts else "note",
@@ -56,18 +56,24 @@ def _waiting(window: Window) -> int:
 
 
 def _cost(window: Window) -> tuple[str, float]:
-    """What was computed twice, in words and as a share of all tokens computed in the same stretch."""
+    """What was computed twice, in words and as a share of all tokens computed in the same stretch; no words where the
+    engine does not tell."""
     if counters_tell(window):
-        again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE) or 0
+        again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE)
+        if again is None:
+            return "", 0.0
         prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE) or 0
         generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE) or 0
         share = again / max(1, again, prefilled + generated)
-        return f"cost {text.counted(again, 'recomputed token')} ({text.percent(share)} of all work)", share
+        return f" cost {text.counted(again, 'recomputed token')} ({text.percent(share)} of all work)", share
     steps = steps_of(window)
     first_ns = steps[0].start_ns if steps else window.now.mono_ns
-    lost = sum(e.tokens or 0 for e in events_of(window, "preempted") if e.mono_ns >= first_ns)
+    told = [e.tokens for e in events_of(window, "preempted") if e.mono_ns >= first_ns and e.tokens is not None]
+    if not steps or not told:
+        return "", 0.0
+    lost = sum(told)
     share = lost / max(1, lost, sum(step.prefill_tokens + step.decode_tokens for step in steps))
-    words = f"threw away {text.counted(lost, 'computed token')} ({text.percent(share)} of the work of the last steps)"
+    words = f" threw away {text.counted(lost, 'computed token')} ({text.percent(share)} of the work of the last steps)"
     return words, share
 
 
@@ -81,10 +87,10 @@ def _advice(window: Window) -> str:
     ways = []
     fitting = kvcache.num_blocks * len(rooms) // sum(rooms)
     if 1 <= fitting < len(rooms):
-        ways.append(f"lower --max-running to {fitting}")
+        ways.append(f"lower {option_or_words(window, 'running')} to {fitting}")
     missing = sum(rooms) - kvcache.num_blocks
     if missing > 0:
-        ways.append(f"add {text.counted(missing, 'block')}{_weight(missing, kvcache, server)}")
+        ways.append(f"add {text.counted(missing, 'block')}{_weight(window, missing, kvcache)}")
     return " or ".join(ways) or "at full length all of them fit: it passes by itself"
 
 
@@ -94,10 +100,13 @@ def _blocks_at_full_length(request: Request, kvcache: KVCache | None) -> int:
     return ceil((request.prompt_tokens + (request.max_output_tokens or 0)) / kvcache.block_size)
 
 
-def _weight(blocks: int, kvcache: KVCache, server: Server | None) -> str:
+def _weight(window: Window, blocks: int, kvcache: KVCache) -> str:
+    """In brackets: the option and its value, and the memory that so many more take; as far as they are known."""
+    server, name = window.now.server, option(window, "blocks")
     per_token = server.model.kv_bytes_per_token if server is not None and server.model is not None else None
-    held = f", {text.size(blocks * kvcache.block_size * per_token)}" if per_token else ""
-    return f" (--num-blocks {kvcache.num_blocks + blocks}{held})"
+    parts = [f"{name} {kvcache.num_blocks + blocks}"] if name is not None else []
+    parts += [text.size(blocks * kvcache.block_size * per_token)] if per_token and kvcache.block_size else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _evidence(window: Window, starved: list[Request]) -> Iterator[Evidence]:

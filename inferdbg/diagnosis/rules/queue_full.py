@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.diagnosis.lately import events_of, rose
+from inferdbg.diagnosis.options import option_or_words
 from inferdbg.facts.window import Window
 
 
@@ -26,6 +27,6 @@ def check(window: Window) -> Iterator[Finding]:
             Evidence("scheduler.waiting", f"{text.count(scheduler.waiting)} wait now, up to {text.count(limit)} may"),
             *(Evidence(f"events.{event.seq}", event.text) for event in events[-1:]),
         ),
-        next_step="send less, add a replica, or let more wait: --max-waiting",
+        next_step=f"send less, add a replica, or let more wait: {option_or_words(window, 'waiting')}",
         since_ns=events[0].mono_ns if events else None,
     )

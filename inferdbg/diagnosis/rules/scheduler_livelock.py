@@ -46,11 +46,19 @@ def check(window: Window) -> Iterator[Finding]:
 def _by_counters(window: Window) -> tuple[int, int]:
     """Since when no token was computed though there was work, and how many steps went by: as the Snapshots tell."""
     first = window.now
+    if _of_two_clocks(window.now):
+        return first.mono_ns, 0
     for snapshot in reversed(window.snapshots):
         if not _has_work(snapshot) or _tokens(snapshot) != _tokens(window.now):
             break
         first = snapshot
     return first.mono_ns, _steps(window.now) - _steps(first)
+
+
+def _of_two_clocks(snapshot: Snapshot) -> bool:
+    """Tokens are not known, or the server reports them now and then while steps are seen at every look."""
+    boxed = snapshot.server is not None and snapshot.server.box_path is not None
+    return _tokens(snapshot) == (None, None) or (snapshot.metrics is not None and not boxed)
 
 
 def _by_steps(window: Window) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from statistics import median
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.diagnosis.lately import median_ns, steps_of
+from inferdbg.diagnosis.options import option_or_words
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import SECOND, Window
 
@@ -37,8 +38,8 @@ def check(window: Window) -> Iterator[Finding]:
             Evidence("steps", f"{len(crowded)} of {len(steps)} decoding steps were filled with prefill"),
             Evidence("scheduler.itl", f"p95 {text.duration(p95_ns)} against steps of {text.duration(alone_ns)} alone"),
         ),
-        next_step=f"lower --token-budget to {_budget(alone_ns, crowded)}: such a step then takes about twice as long "
-        "as one of decodes alone",
+        next_step=f"lower {option_or_words(window, 'token budget')} to {_budget(alone_ns, crowded)}: "
+        "such a step then takes about twice as long as one of decodes alone",
         since_ns=crowded[0].start_ns,
     )
 

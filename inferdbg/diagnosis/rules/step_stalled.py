@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from inferdbg import text
 from inferdbg.diagnosis.finding import Confidence, Evidence, Finding
 from inferdbg.diagnosis.lately import events_of, in_kernel, normal_step_ns, patience_ns, place_of
+from inferdbg.diagnosis.roles import with_role
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
 
+_COARSE, _COMPUTING = 2, 20
+"""Times the usual patience."""
 _STACK = "py-spy dump --nonblocking --pid {pid}"
 
 
@@ -21,10 +24,11 @@ def check(window: Window) -> Iterator[Finding]:
     still = _unmoved(window)
     since_ns = _since(window, still, pulse)
     silent_ns = window.now.mono_ns - since_ns
-    if silent_ns <= patience_ns(window):
+    if silent_ns <= _patience_ns(window, pulse, still):
         return
     wedged = in_kernel(pulse)
-    pid = server.pid if server is not None and server.pid is not None else "PID"
+    cores = with_role(window.now, "engine core")
+    pid = cores[0].pid if cores else server.pid if server is not None and server.pid is not None else "PID"
     yield Finding(
         cause="kernel_wedged" if wedged else "step_stalled",
         severity="stuck",
@@ -33,7 +37,28 @@ def check(window: Window) -> Iterator[Finding]:
         evidence=tuple(_evidence(window, pulse, silent_ns)),
         next_step=_STACK.format(pid=pid),
         since_ns=since_ns,
+        explains=("front_and_engine_disagree",),
     )
+
+
+def _patience_ns(window: Window, pulse: Pulse, still: list[Snapshot]) -> int:
+    """An engine that tells of no layers and kernels gets more of it, most while its workers compute: a long prompt may
+    take long."""
+    usual_ns = patience_ns(window)
+    if pulse.layer is not None or pulse.kernels_launched is not None:
+        return usual_ns
+    return usual_ns * (_COMPUTING if pulse.phase in ("forward", "sample") and _compute(still) else _COARSE)
+
+
+def _compute(still: list[Snapshot]) -> bool:
+    """Workers took half of a processor while nothing else was seen to move."""
+    before = {process.pid: process.cpu_ns for process in with_role(still[0], "worker")}
+    elapsed_ns = still[-1].mono_ns - still[0].mono_ns
+    for process in with_role(still[-1], "worker"):
+        then_ns = before.get(process.pid)
+        if then_ns is not None and process.cpu_ns is not None and 2 * (process.cpu_ns - then_ns) > elapsed_ns > 0:
+            return True
+    return False
 
 
 def _unmoved(window: Window) -> list[Snapshot]:
