@@ -21,10 +21,10 @@ COSTS: dict[DepthName, str] = {
 """Each includes what ``reported`` costs."""
 _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "reported": ("scheduler", "kvcache", "metrics"),
-    "stacks": ("stacks",),
-    "memory": ("pulse", "requests", "kvcache", "steps", "events"),
+    "memory": ("pulse", "requests", "kvcache", "steps", "events", "wiring"),
     "events": ("prefixes",),
 }
+"""What stays empty without it."""
 _MAPPED = ("vllm",)
 """Engines whose objects we have a map of."""
 
@@ -66,7 +66,7 @@ def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
             continue
         if wanted.depth == name:
             raise InferdbgError(f"depth {name} cannot be had: {refusal.why}", refusal.cure)
-        if name == "memory" and wanted.depth is None:
+        if name == "memory" and wanted.depth is None and not refusal.chosen:
             words.append(f"no depth memory: {refusal.why}. {refusal.cure}".rstrip(". "))
         if name != "stacks":
             last.append(_stand_in(name, refusal))
@@ -76,6 +76,8 @@ def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
 
 
 class Refusal(NamedTuple):
+    """``chosen``: it could be had, and is not wanted."""
+
     why: str
     cure: str = ""
     chosen: bool = False
@@ -97,6 +99,8 @@ def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal 
         return Refusal(
             f"depth {wanted.depth} was asked for", f"inferdbg attach {server.pid} --depth memory", chosen=True
         )
+    if server.box_path is not None and wanted.depth is None:
+        return Refusal("the black box in it tells more", f"inferdbg attach {server.pid} --depth memory", chosen=True)
     return _memory_refusal(server)
 
 

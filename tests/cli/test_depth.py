@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from inferdbg.cli.depth import COSTS, NAMES, Wanted, depth_of
 from inferdbg.errors import Exit, InferdbgError
@@ -63,6 +64,12 @@ def test_a_server_that_starts_is_asked_where_it_is_going_to_listen() -> None:
 def test_orphans_are_asked_nothing() -> None:
     orphans = FoundServer("vllm", MEMBERS[1:], 1, orphaned=True)
     assert "reported" not in names(orphans, Wanted())
+
+
+def test_a_box_of_our_plug_in_takes_the_place_of_memory_unless_that_is_named() -> None:
+    plugged = replace(SERVER, box_path="/dev/shm/b/58.box")
+    assert "memory" not in names(plugged, Wanted())
+    assert names(plugged, Wanted("memory")) == ["memory", "reported"]
 
 
 def test_every_depth_has_its_cost() -> None:
