@@ -29,6 +29,22 @@ def test_preemptions_are_told_with_their_cost_and_the_numbers_to_change() -> Non
     assert " or add " in found.next_step
 
 
+def test_advice_speaks_of_the_options_that_the_engine_has() -> None:
+    looks = busy(blocks=300, requests=16, snapshots=60)
+    found = only([with_section(look, "server", engine="vllm") for look in looks], "kv_pressure")
+    assert found.next_step.startswith("lower --max-num-seqs to ")
+    assert "(--num-gpu-blocks-override " in found.next_step
+    found = only([with_section(look, "server", engine="somebody's own") for look in looks], "kv_pressure")
+    assert found.next_step.startswith("lower the limit of running requests to ")
+
+
+def test_what_a_preemption_cost_is_not_told_where_the_engine_does_not_tell_it() -> None:
+    looks = busy(blocks=300, requests=16, snapshots=60)
+    found = only([with_section(look, "scheduler", recomputed_tokens_total=None) for look in looks], "kv_pressure")
+    assert "preemptions in" in found.summary
+    assert "token" not in found.summary
+
+
 def test_one_look_counts_the_preemptions_that_the_engine_remembers() -> None:
     now = calm()[-1]
     events = [(30 * SECOND - i * SECOND, "preempted", "") for i in range(5)]
