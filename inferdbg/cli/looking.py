@@ -24,6 +24,7 @@ LONGER_LOOK_S = 1.0
 SECOND = 1_000_000_000
 RATES_S = 0.5
 """Between the two looks of a text, so that it has rates."""
+_MOST_PAUSES = 5
 
 
 def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
@@ -71,6 +72,11 @@ def look(
     if source.live and rates:
         pause(RATES_S)
         source.advance()
+        for _ in range(_MOST_PAUSES):  # a server that is asked every two seconds
+            if not _counters_are_carried(source.window()):
+                break
+            pause(RATES_S)
+            source.advance()
     window = source.window(at_ns)
     refuse_blindness(window)
     findings = diagnose(window)
@@ -83,6 +89,14 @@ def look(
         window = source.window(at_ns)
         findings = diagnose(window)
     return window, findings
+
+
+def _counters_are_carried(window: "Window") -> bool:
+    """All looks so far saw one reading of the server's counts: no rate can be told."""
+    first, last, server = window.snapshots[0].scheduler, window.now.scheduler, window.now.server
+    if first is None or last is None or (server is not None and server.state != "alive"):
+        return False
+    return last.origin.provenance == "reported" and first.origin == last.origin
 
 
 def moment_of(source: "Source", at: Moment | None) -> int | None:

@@ -54,16 +54,33 @@ class Window:
         elapsed = _read_ns(self.now, section) - _read_ns(past, section)
         return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
 
-    def rates(self, counter: Counter, points: int, over_ns: int = 60 * SECOND) -> list[float | None]:
-        """``points`` rates over equal parts of the last ``over_ns``, oldest first; None where nothing was seen."""
+    def rates(
+        self, counter: Counter, points: int, over_ns: int = 60 * SECOND, section: str | None = None
+    ) -> list[float | None]:
+        """``points`` rates over equal parts of the last ``over_ns``, oldest first; None where nothing was seen.
+        ``section``: as in ``rate``; a part in which it was not read has the rate until its next reading, or the
+        last."""
         part = over_ns // points
         end = self.now.mono_ns
         edges = [self._at(end - part * index) for index in range(points, -1, -1)]
         found: list[float | None] = []
+        unread = 0  # parts, the last ones
         for before, after in pairwise(edges):
-            elapsed = after.mono_ns - before.mono_ns if before is not None and after is not None else 0
-            rise = _rise(counter, before, after) if before is not None and after is not None and elapsed > 0 else None
-            found.append(None if rise is None else rise * SECOND / elapsed)
+            if before is None or after is None or after.mono_ns <= before.mono_ns:
+                found.append(None)
+                unread = 0
+                continue
+            elapsed = _read_ns(after, section) - _read_ns(before, section)
+            if elapsed <= 0:
+                found.append(None)
+                unread += 1
+                continue
+            rise = _rise(counter, before, after)
+            rate = None if rise is None else rise * SECOND / elapsed
+            found[len(found) - unread :] = [rate] * (unread + 1)
+            unread = 0
+        if unread and unread < len(found):
+            found[len(found) - unread :] = [found[-unread - 1]] * unread
         return found
 
     def percentile(

@@ -132,3 +132,17 @@ def test_nothing_seen_is_an_error_that_says_why() -> None:
     with pytest.raises(InferdbgError, match="nothing of pid 58 can be read: it was cut short") as caught:
         refuse_blindness(Window([blind]))
     assert caught.value.hint == "look elsewhere"
+
+
+def test_a_server_that_is_asked_every_two_seconds_is_looked_at_until_it_was_asked_twice() -> None:
+    fresh = busy(snapshots=1)[0]
+    assert fresh.scheduler is not None
+    reported = Origin("reported", fresh.mono_ns, "reported")
+    first = replace(fresh, scheduler=replace(fresh.scheduler, origin=reported))
+    carried = [replace(first, seq=2 + n, mono_ns=first.mono_ns + n * SECOND // 2) for n in range(3)]
+    again = replace(reported, mono_ns=first.mono_ns + 2 * SECOND)
+    asked = replace(first, mono_ns=again.mono_ns, scheduler=replace(fresh.scheduler, origin=again))
+    pauses: list[float] = []
+    window, _ = look(Given([first, *carried, asked], live=True), rates=True, pause=pauses.append)
+    assert window.now is asked
+    assert len(pauses) == 4

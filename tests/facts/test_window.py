@@ -58,6 +58,14 @@ def test_a_sparkline_has_gaps_where_nothing_was_seen() -> None:
     assert window.rates(generated, points=4, over_ns=4 * SECOND) == [None, None, 10.0, 20.0]
 
 
+def test_a_sparkline_of_what_is_read_seldom_has_the_rate_between_two_readings_in_every_part() -> None:
+    """Read every 2 s, looked at every second: not 0, 20, 0, 20 a second but 10."""
+    looks = [moment(second, 10 * (second - second % 2)) for second in range(7)]
+    read = [replace(look, scheduler=looks[second - second % 2].scheduler) for second, look in enumerate(looks)]
+    assert Window(read).rates(generated, 6, 6 * SECOND, "scheduler") == [10.0] * 6
+    assert Window(read[:-1]).rates(generated, 5, 5 * SECOND, "scheduler") == [10.0] * 5
+
+
 def test_percentiles_are_of_the_last_minute_only() -> None:
     slow = Histogram((10, 1000), (0, 100, 0), 50_000)
     then_fast = Histogram((10, 1000), (10, 100, 0), 50_050)

@@ -21,12 +21,12 @@ def tokens_lines(window: Window, width: int, rows: int = 1) -> list[Line]:
 
 
 def _rate_lines(label: str, counter: Counter, window: Window, width: int, rows: int, found: Span) -> list[Line]:
-    per_second = window.rate(counter, 10 * SECOND)
+    per_second = window.rate(counter, 10 * SECOND, section="scheduler")
     head = line(dim(f"{label:<4}"), value(fit_text(text.short(_whole(per_second)), 4, right=True)), found, " ")
     points = min(60, width - width_of(head))
     if points < 8:
         return [head]
-    drawn = chart(window.rates(counter, points, MINUTE), rows, "accent")
+    drawn = chart(window.rates(counter, points, MINUTE, "scheduler"), rows, "accent")
     space = Span(" " * width_of(head))
     return [line(head if index == 0 else space, drawn_line) for index, drawn_line in enumerate(drawn)]
 

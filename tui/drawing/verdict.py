@@ -10,6 +10,7 @@ from inferdbg.facts.snapshot import SECTIONS
 from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Span, boxed, crop_text, dim, flow, labelled, line, paragraph
+from .counters import generated
 from .marks import reports_of
 
 _WORDS = {"dead": "DEAD", "stuck": "STUCK", "wrong": "WRONG", "slow": "SLOW"}
@@ -138,7 +139,7 @@ def _well(window: Window) -> str:
         return "nothing wrong in what can be seen"
     if not scheduler.running and not scheduler.waiting:
         return "idle: no request is running or waiting"
-    rate = window.rate(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, 10 * SECOND)
+    rate = window.rate(generated, 10 * SECOND, "scheduler")
     speed = f" at {text.short(round(rate))} tokens/s" if rate is not None else ""
     waiting = f"{text.count(scheduler.waiting)} wait" if scheduler.waiting else "nobody waits"
     return f"{text.count(scheduler.running)} running{speed}, {waiting}"
