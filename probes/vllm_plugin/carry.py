@@ -11,7 +11,7 @@ import inferdbg.engine
 PACKAGE = "inferdbg_vllm"
 GROUP = "vllm.general_plugins"
 NAME = "inferdbg"
-_OURS = ("entry", "facts", "hooking", "pool", "requests", "steps", "truth", "watcher")
+_OURS = ("entry", "facts", "hooking", "pool", "requests", "steps", "truth", "waiting", "watcher")
 _BESIDE = {"inferdbg.blackbox.writer": "writer", "inferdbg.engine.hooks": "hooks", "inferdbg.engine.state": "state"}
 
 

@@ -9,8 +9,6 @@ import os
 import sys
 import threading
 from array import array
-from collections import deque
-from itertools import islice
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ from .pool import Intent, Pool
 from .requests import DECODE, PREEMPTED, PREFILL, WAITING, Kept, Requests
 from .steps import Plan, Steps
 from .truth import Truth
+from .waiting import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,6 @@ MOST_TABLE_ENTRIES = 1 << 22
 LAST_WORDS = "the engine's thread ended: "
 """As diagnosis.rules.engine_thread_gone reads them."""
 _HEARTBEAT_S = 0.2
-_FIRST_WAITING = 16  # of the queue, whose reasons are looked at in each step
 _IDLE, _SCHEDULE, _FORWARD, _COMMIT = int(Phase.IDLE), int(Phase.SCHEDULE), int(Phase.FORWARD), int(Phase.COMMIT)
 _HEARTBEAT_NS, _STEP = int(Pulse.HEARTBEAT_NS), int(Pulse.STEP)
 _PHASE, _PHASE_SINCE_NS = int(Pulse.PHASE), int(Pulse.PHASE_SINCE_NS)
@@ -93,11 +91,15 @@ class Watcher:
         )
         self._pool = Pool(pool, box, self._intent, self._whose, self._evicted)
         self._budget = int(scheduler.max_num_scheduled_tokens)
-        self._most_running = int(getattr(scheduler, "max_num_active_reqs", seats))
-        self._block_size = int(tables.block_size)
+        self._queue = Queue(
+            scheduler,
+            self._requests,
+            budget=self._budget,
+            most_running=int(getattr(scheduler, "max_num_active_reqs", seats)),
+            block_size=int(tables.block_size),
+        )
         self._running_status: Foreign = None  # RequestStatus.RUNNING, from the first request on
         self._needed = 0  # blocks that the waiting request asked for which was looked at last
-        self._starved: tuple[Foreign, int, int] | None = None  # who got no blocks in this step, needs, free
         self._started_ns = 0
         self._last_plan: Plan | None = None
         self._own_step = 0
@@ -112,7 +114,9 @@ class Watcher:
             if missing:
                 notes.append("this vLLM lacks " + ", ".join(missing) + ": what they would tell is not known")
             box.update_static(
-                static_facts(scheduler, block_size=self._block_size, blocks_per_row=width, notes=[*box.notes, *notes])
+                static_facts(
+                    scheduler, block_size=int(tables.block_size), blocks_per_row=width, notes=[*box.notes, *notes]
+                )
             )
             for request in list(scheduler.requests.values()):
                 self._added(None, request)
@@ -151,19 +155,12 @@ class Watcher:
             return  # more input of a session, or its end
         if self._running_status is None:
             self._running_status = type(request.status).RUNNING
-        last = self._last_waiting(request)
+        last = self._queue.before(request)
         kept = self._requests.open(request)
         self._counters[Counter.ADDED] += 1
-        self._counters[_WAITING] = self._waiting_count()
+        self._counters[_WAITING] = len(self._queue)
         if kept is not None and last is not None:
             self._requests.wait(kept, WaitReason.BEHIND, last.number)
-
-    def _last_waiting(self, request: Foreign) -> "Kept | None":
-        waiting = self._scheduler.waiting
-        if isinstance(waiting, deque) and len(waiting) > 1:
-            before = waiting[-2] if waiting[-1] is request else waiting[-1]
-            return self._requests.by_id.get(before.request_id)
-        return None
 
     def _allocating(self, original: "Callable[..., Foreign]") -> "Callable[..., Foreign]":
         """Called for every request of every step: it does nothing more than it must."""
@@ -214,10 +211,10 @@ class Watcher:
         if not got:
             free = self._manager.block_pool.free_block_queue.num_free_blocks
             if request.status is self._running_status:
-                self._starved = (request, 0, free)
+                self._queue.starved = (request, 0, free)
             else:
                 watermark = int(getattr(self._manager, "watermark_blocks", 0) or 0)
-                self._starved = (request, int(self._needed or 0) + watermark, free)
+                self._queue.starved = (request, int(self._needed or 0) + watermark, free)
 
     def _free_begins(self, request: Foreign, *_: Foreign, **__: Foreign) -> None:
         kept = self._requests.by_id.get(request.request_id)
@@ -243,16 +240,16 @@ class Watcher:
     def _scheduling(self, *_: Foreign, **__: Foreign) -> None:
         self._intent.end()
         self._own_step += 1
-        self._current = self._starved = None
+        self._current = self._queue.starved = None
         self._started_ns = self._enter(_SCHEDULE)
         self._pulse[_STEP] = getattr(self._scheduler, "current_step", self._own_step - 1) + 1
 
     def _scheduled(self, output: Foreign, *_: Foreign, **__: Foreign) -> None:
         self._current = None
         plan = self._plan(output)
-        self._reasons(plan)
+        self._queue.explain(plan)
         self._count()
-        running, waiting = len(self._scheduler.running), self._waiting_count()
+        running, waiting = len(self._scheduler.running), len(self._queue)
         plan.limits = (self._budget, plan.prefill, plan.decode, running, waiting)
         if plan.kept or running or waiting:
             self._steps.planned(plan)
@@ -319,7 +316,7 @@ class Watcher:
             self._steps.finished(plan, self._taken_ns, monotonic_ns())
         if self._steps.running:
             self._enter(_FORWARD)
-        elif not self._scheduler.running and not self._waiting_count():
+        elif not self._scheduler.running and not self._queue:
             self._enter(_IDLE)
         if self._truth is not None:
             self._truth.write(self._scheduler, "updated", self._pulse[_STEP])
@@ -337,43 +334,6 @@ class Watcher:
                 if not getattr(request, "is_prefill_chunk", context + tokens < request.num_tokens - 1):
                     requests.enter(kept, DECODE)
 
-    def _reasons(self, plan: Plan) -> None:
-        """Why the first of the queue wait; the others were told when they came whom they are behind."""
-        waiting = self._scheduler.waiting
-        if not waiting:
-            return
-        by_id = self._requests.by_id
-        if not isinstance(waiting, deque):  # a heap: only its first one is cheap to know
-            kept = by_id.get(waiting.peek_request().request_id)
-            if kept is not None:
-                self._requests.wait(kept, *self._reason(kept, plan))
-            return
-        before: Kept | None = None
-        for request in islice(waiting, _FIRST_WAITING):
-            kept = by_id.get(request.request_id)
-            if kept is None:
-                break
-            if before is None:
-                self._requests.wait(kept, *self._reason(kept, plan))
-            else:
-                self._requests.wait(kept, WaitReason.BEHIND, before.number)
-            before = kept
-
-    def _reason(self, kept: Kept, plan: Plan) -> "tuple[int, int, int]":
-        """The head of the queue: reason, needs, available."""
-        if self._starved is not None and self._starved[0] is kept.request and self._starved[1]:
-            return (WaitReason.BLOCKS, *self._starved[1:])
-        if kept.stage == PREEMPTED and self._starved is not None:  # nobody is let in after a preemption
-            blocks = -(-kept.request.num_tokens // self._block_size)
-            return WaitReason.BLOCKS, blocks, self._manager.block_pool.free_block_queue.num_free_blocks
-        running = len(self._scheduler.running)
-        if running >= self._most_running:
-            return WaitReason.MAX_RUNNING, running, self._most_running
-        left = self._budget - plan.prefill - plan.decode
-        if left <= 0:
-            return WaitReason.TOKEN_BUDGET, kept.request.num_tokens - kept.request.num_computed_tokens, 0
-        return WaitReason.NONE, 0, 0
-
     # -- the rest
 
     def _forget_unknown(self) -> None:
@@ -385,14 +345,10 @@ class Watcher:
             if name not in known:
                 self._requests.close(kept, monotonic_ns())
 
-    def _waiting_count(self) -> int:
-        scheduler = self._scheduler
-        return len(scheduler.waiting) + len(getattr(scheduler, "kv_holding_waiting", ()))
-
     def _count(self) -> None:
         counters = self._counters
         counters[_RUNNING] = len(self._scheduler.running)
-        counters[_WAITING] = self._waiting_count()
+        counters[_WAITING] = len(self._queue)
         counters[_PREEMPTED_NOW] = self._requests.preempted
         self._pool.count()
 

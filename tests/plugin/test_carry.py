@@ -13,6 +13,7 @@ from inferdbg.blackbox.reader import Box
 from inferdbg.cli.output import Output
 from inferdbg.cli.verbs.plugin import command
 from inferdbg.errors import InferdbgError
+from inferdbg.probes import vllm_plugin
 from inferdbg.probes.vllm_plugin.carry import package_files
 
 HERE = Path(__file__).parent
@@ -78,6 +79,11 @@ def test_it_keeps_a_box_without_inferdbg_that_outlives_its_process(carried: Path
     assert box.requests_left() is None
     assert memoryview(box.read(["pulse"]).columns["pulse"]).cast("Q")[1] == 200
     box.close()
+
+
+def test_every_file_of_the_plug_in_travels_but_the_one_that_packs() -> None:
+    here = {path.name for path in Path(vllm_plugin.__path__[0]).glob("*.py")} - {"carry.py"}
+    assert here <= {Path(path).name for path in package_files()}
 
 
 def test_vllm_finds_it_by_its_entry_point(carried: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from inferdbg.blackbox.reader import Box
+from inferdbg.diagnosis.rules import engine_thread_gone
 from inferdbg.probes.vllm_plugin.truth import state_of
 from inferdbg.probes.vllm_plugin.watcher import LAST_WORDS
 
@@ -208,6 +209,7 @@ def test_an_error_of_vllm_goes_through_and_is_the_last_word(tmp_path: Path) -> N
         with pytest.raises(RuntimeError, match=r"^the scheduler fails$"):
             core_loop(one.scheduler)
         assert one.said == []
+        assert LAST_WORDS == engine_thread_gone.LAST_WORDS
         assert one.events()[-1].text == f"{LAST_WORDS}RuntimeError: the scheduler fails"
         assert one.sections()["server"].state == "dead"
         assert one.sections()["pulse"].phase == "schedule"
