@@ -26,6 +26,7 @@ _DEPTHS = {
     "prefixes": "prefix tree",
     "processes": "processes",
     "metrics": "metrics",
+    "wiring": "queues between threads",
 }
 
 
@@ -58,7 +59,7 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
         return Verdict("STARTING", "note", text.safe(starting.summary), evidence=starting.evidence)
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
-    seen = [_DEPTHS[name] for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
+    seen = [_DEPTHS.get(name, name) for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
     if not seen:
         return _nothing_seen(window)
     return Verdict("OK", "ok", _well(window), basis=tuple(seen))
