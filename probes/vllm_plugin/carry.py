@@ -11,7 +11,6 @@ import inferdbg.engine
 PACKAGE = "inferdbg_vllm"
 GROUP = "vllm.general_plugins"
 NAME = "inferdbg"
-_OURS = ("entry", "facts", "hooking", "pool", "requests", "steps", "truth", "waiting", "watcher")
 _BESIDE = {"inferdbg.blackbox.writer": "writer", "inferdbg.engine.hooks": "hooks", "inferdbg.engine.state": "state"}
 
 
@@ -19,8 +18,7 @@ def package_files() -> dict[str, bytes]:
     """Path inside the folder to content: the package and its .dist-info, by which vLLM finds it."""
     here = Path(__file__).parent
     sources = {
-        "__init__": here / "__init__.py",
-        **{name: here / f"{name}.py" for name in _OURS},
+        **{path.stem: path for path in here.glob("*.py") if path != Path(__file__)},
         "writer": Path(inferdbg.blackbox.__path__[0]) / "writer.py",
         "hooks": Path(inferdbg.engine.__path__[0]) / "hooks.py",
         "state": Path(inferdbg.engine.__path__[0]) / "state.py",
