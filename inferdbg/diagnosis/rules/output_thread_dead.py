@@ -32,7 +32,7 @@ def check(window: Window) -> Iterator[Finding]:
         yield Finding(
             cause=cause,
             severity="stuck",
-            confidence="sure" if waiting and _was_there(window, thread) or _grew(window, queue) else "likely",
+            confidence="sure" if (waiting and _was_there(window, thread)) or _grew(window, queue) else "likely",
             summary=f"the thread that {thread.does} is gone ({thread.name}): {_FOLLOWS[queue]}",
             evidence=tuple(_evidence(window, wiring, thread, queue)),
             next_step=_next(window),

@@ -1,0 +1,273 @@
+"""Is what is read from vLLM's memory what vLLM's scheduler had in that step? And does a client notice the reading?
+
+    python -m tests.real.memory_truth [READINGS]      10,000 by default; needs `make real`
+
+The plug-in writes down the exact state after each schedule() and update_from_output() (probes/vllm_plugin/truth.py).
+Every reading that is called consistent is compared with the line of its step, field by field. Wrong ones must not be;
+of readings of a running server at most 5 % may be labelled as inconsistent. A part of them is made while the engine
+core is stopped by SIGSTOP, wherever that catches it.
+"""
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inferdbg.probes.maps.vllm_v1 import MAP
+from inferdbg.probes.memory.engine import Engine
+from inferdbg.probes.memory.look import Look
+from inferdbg.probes.pymem.opening import open_process
+from inferdbg.probes.vllm_plugin.carry import package_files
+
+from .servers import SMALL_POOL, RealServer, vllm
+
+READINGS = 10_000
+MOST_LABELLED = 0.05
+STOPPED_EVERY = 25
+GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 6, 8.0, 10
+_HEAD = 16
+
+
+class Taken(NamedTuple):
+    """A reading and what it said of itself. ``stopped``: the process was, by us."""
+
+    label: str
+    consistent: bool
+    in_step: bool
+    step: int | None
+    stopped: bool
+    look: Look | None
+
+
+def main(readings: int) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        truth = folder / "truth.jsonl"
+        env = {"INFERDBG": "1", "INFERDBG_TRUTH": str(truth), "INFERDBG_BLACKBOX_DIR": name}
+        env["PYTHONPATH"] = str(_carried(folder / "plugin"))
+        with vllm(folder, *SMALL_POOL, env=env) as server, load(server, 9):
+            time.sleep(2)
+            taken = list(read_many(server, readings))
+        wrong = compared(taken, truth)
+        told = _tell(taken, wrong)
+        with vllm(folder, *SMALL_POOL) as server:
+            noticed = gaps(server)
+    return 0 if told and noticed else 1
+
+
+def read_many(server: RealServer, readings: int) -> Iterator[Taken]:
+    core = server.children()["VLLM::EngineCor"]
+    engine = Engine(open_process(core), MAP)
+    chance = random.Random(7)
+    for number in range(readings):
+        stopped = number % STOPPED_EVERY == 0
+        if stopped:
+            time.sleep(chance.random() / 50)
+            os.kill(core, signal.SIGSTOP)
+            time.sleep(0.002)
+        try:
+            engine.refresh(time.monotonic_ns(), 10**9)
+            seen = engine.look(pool=True)
+        finally:
+            if stopped:
+                os.kill(core, signal.SIGCONT)
+        yield Taken(seen.label, seen.consistent, seen.standing.step is not None, seen.step, stopped, seen.look)
+        if number % 1000 == 999:
+            print(f"{number + 1:,} readings", file=sys.stderr, flush=True)
+        time.sleep(chance.random() / 200)
+
+
+def compared(taken: list[Taken], truth: Path) -> list[str]:
+    """What consistent readings have otherwise than the scheduler had."""
+    wanted = {one.step for one in taken if one.consistent}
+    lines: dict[tuple[int, str], dict[str, Any]] = {}
+    with truth.open(encoding="utf-8") as file:
+        for text in file:
+            line = json.loads(text)
+            if line["step"] in wanted:
+                lines[line["step"], line["at"]] = line
+    wrong: list[str] = []
+    for number, one in enumerate(taken):
+        if not one.consistent or one.look is None or one.step is None:
+            continue
+        line = lines.get((one.step, "scheduled" if one.in_step else "updated"))
+        if line is None:
+            wrong.append(f"reading {number}: no step {one.step} is known")
+            continue
+        wrong += [f"reading {number}, step {one.step}: {what}" for what in differences(one.look, line)]
+    return wrong
+
+
+def differences(look: Look, line: Mapping[str, Any]) -> Iterator[str]:
+    requests = {
+        row.id: [
+            row.status, row.computed_tokens, row.in_flight, row.prompt_tokens, row.outputs, row.preemptions,
+            np.frombuffer(row.blocks, np.int32).tolist(),
+        ]
+        for row in look.rows
+    }  # fmt: skip
+    for name in requests.keys() | line["requests"].keys():
+        if requests.get(name) != line["requests"].get(name):
+            yield f"request {name}: {requests.get(name)} instead of {line['requests'].get(name)}"
+    running = [row.id for row in look.rows if row.running]
+    if sorted(running) != sorted(line["running"]) or look.running != len(running):
+        yield f"running {running} instead of {line['running']}"
+    if list(look.waiting) != line["waiting"] or look.waiting_total != len(line["waiting"]):
+        yield f"waiting {look.waiting} instead of {line['waiting']}"
+    if "scheduled" in line and (look.scheduled or {}) != line["scheduled"]:
+        yield f"scheduled {look.scheduled} instead of {line['scheduled']}"
+    if look.free_blocks != line["free"]:
+        yield f"{look.free_blocks} free blocks instead of {line['free']}"
+    if look.pool is None:
+        yield "no pool"
+        return
+    head: list[int] = []
+    block = look.pool.first_free
+    while block >= 0 and len(head) < _HEAD:
+        head.append(block)
+        block = int(look.pool.next[block])
+    if head != line["free_head"]:
+        yield f"free list {head} instead of {line['free_head']}"
+    if zlib.crc32(look.pool.references.astype(np.uint16).tobytes()) != line["refcounts"]:
+        yield "reference counts"
+    if int((look.pool.hash != 0).sum()) != line["hashed"]:
+        yield "hashes"
+
+
+def _tell(taken: list[Taken], wrong: list[str]) -> bool:
+    running = [one for one in taken if not one.stopped]
+    stopped = [one for one in taken if one.stopped]
+    labelled = [one for one in running if not one.consistent]
+    share = len(labelled) / max(1, len(running))
+    compared_count = sum(one.consistent for one in taken)
+    steps = len({one.step for one in taken if one.consistent})
+    fields = sum(7 * len(one.look.rows) + 7 for one in taken if one.consistent and one.look is not None)
+    print(f"{len(taken):,} readings, {compared_count:,} compared in {steps:,} steps, {fields:,} fields")
+    print(f"wrong and not labelled: {len(wrong)}   (none may be)")
+    print(f"labelled, running:      {len(labelled)} of {len(running):,}, {share:.2%}   (at most {MOST_LABELLED:.0%})")
+    print(f"labelled, stopped:      {sum(not one.consistent for one in stopped)} of {len(stopped):,}")
+    for label, count in Counter(one.label for one in taken if not one.consistent).most_common(12):
+        print(f"    {count:6} {label}")
+    for what in wrong[:10]:
+        print("    WRONG", what)
+    return not wrong and share <= MOST_LABELLED
+
+
+# -- what a client notices
+
+
+def gaps(server: RealServer) -> bool:
+    """Gaps between the pieces of a stream, with a reader at 10 Hz and without, in turns."""
+    core = server.children()["VLLM::EngineCor"]
+    seen: dict[bool, list[float]] = {False: [], True: []}
+    with load(server, 3):
+        engine = Engine(open_process(core), MAP)
+        engine.refresh(time.monotonic_ns())
+        for turn, reads in itertools.product(range(GAP_WINDOWS), (False, True)):
+            over = threading.Event()
+            reader = threading.Thread(target=_read_at, args=(engine, over, reads), name="reads")
+            reader.start()
+            found = _stream(server, GAP_WINDOW_S, turn)
+            over.set()
+            reader.join()
+            seen[reads] += found
+    print("gaps between tokens     median     p99      max   pieces")
+    for reads, found in seen.items():
+        ordered = sorted(found)
+        p99 = ordered[int(0.99 * len(ordered))]
+        print(
+            f"    {'read at 10 Hz' if reads else 'alone':17} {statistics.median(found) * 1e3:7.2f} "
+            f"{p99 * 1e3:7.2f}  {ordered[-1] * 1e3:7.2f}  {len(found):7,}   ms"
+        )
+    return statistics.median(seen[True]) < 1.1 * statistics.median(seen[False])
+
+
+def _read_at(engine: Engine, over: threading.Event, reads: bool) -> None:
+    while not over.wait(1 / GAP_HZ):
+        if reads:
+            engine.look(pool=True)
+
+
+def _stream(server: RealServer, for_s: float, number: int) -> list[float]:
+    """Seconds between the pieces that one client gets."""
+    found: list[float] = []
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request(
+            "POST", "/v1/completions", _body([5000 % 4000 + number] * 20, 300, stream=True),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        response = connection.getresponse()
+        before: float | None = None
+        while (line := response.readline()) and time.monotonic() < end:
+            if line.startswith(b"data: {"):
+                now = time.monotonic()
+                if before is not None:
+                    found.append(now - before)
+                before = now
+        connection.close()
+    return found
+
+
+@contextlib.contextmanager
+def load(server: RealServer, streams: int) -> Iterator[None]:
+    """Requests of all lengths, some of which begin alike, some of which are given up, until it is over."""
+    over = threading.Event()
+
+    def one(number: int) -> None:
+        chance = random.Random(number)
+        while not over.is_set():
+            shared = [1 + chance.randrange(3)] * (32 * chance.randrange(4))
+            prompt = shared + [chance.randrange(4000) for _ in range(chance.randrange(1, 200))]
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                body = _body(prompt, chance.randrange(1, 900), stream=True)
+                connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                patience = chance.randrange(1, 400) if chance.random() < 0.2 else 10**6
+                while patience and not over.is_set() and response.readline():
+                    patience -= 1
+            connection.close()
+
+    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(streams)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def _body(prompt: list[int], tokens: int, *, stream: bool) -> bytes:
+    return json.dumps(
+        {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": stream}
+    ).encode()
+
+
+def _carried(folder: Path) -> Path:
+    for path, content in package_files().items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else READINGS))
