@@ -6,9 +6,11 @@ add_request ─► schedule ─────────────────�
 """
 
 import os
+import signal
 import sys
 import threading
 from array import array
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from .waiting import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from inferdbg.blackbox.writer import BlackBox
 
@@ -122,6 +125,7 @@ class Watcher:
                 self._added(None, request)
             self._enter(_IDLE)
             self._thread.start()
+            self._hear_of_stop()
         except BaseException:
             self._hooks.remove()
             raise
@@ -378,6 +382,23 @@ class Watcher:
 
     def _evicted(self, kind: int, request: int, other: int, block: int) -> None:
         self._events(kind, self._pulse[_STEP], request, other, block, 0, "")
+
+    def _hear_of_stop(self) -> None:
+        """vLLM's front end sends SIGTERM and, unless it drains, SIGKILL at once: then ``shutdown`` is never called, and
+        without this every ordinary stop would look like a death. The handler stores one word, whatever it interrupts.
+        """
+        drains = getattr(getattr(self._scheduler, "vllm_config", None), "shutdown_timeout", 0)
+        theirs = signal.getsignal(signal.SIGTERM)
+        if drains or not callable(theirs) or threading.current_thread() is not threading.main_thread():
+            return
+
+        def asked(number: int, frame: "FrameType | None") -> Foreign:
+            if self._hooks.on:
+                with suppress(Exception):
+                    self._box.stop(len(self._scheduler.requests))
+            return theirs(number, frame)
+
+        signal.signal(signal.SIGTERM, asked)
 
     def _stopping(self, *_: Foreign, **__: Foreign) -> None:
         """The last that vLLM calls, after a request to stop or after the error that ended its loop."""

@@ -1,6 +1,7 @@
 """The box is what the scheduler holds, after every half step; what befell a request is told when it happens."""
 
 import random
+import signal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,23 @@ def test_a_clean_end_marks_the_box_and_removes_it_when_nothing_was_left(tmp_path
     with watched(tmp_path) as one:
         one.scheduler.shutdown()
         assert not Path(one.box.path).exists()
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_request_to_stop_marks_the_box_before_the_kill_that_follows_at_once(tmp_path: Path, left: int) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))  # vLLM's own
+    try:
+        with watched(tmp_path) as one:
+            for number in range(left):
+                one.add(f"r-{number}")
+            signal.raise_signal(signal.SIGTERM)
+            assert heard == [signal.SIGTERM]
+            assert Path(one.box.path).exists() == bool(left)
+            if left:
+                assert one.sections()["server"].state == "stopped cleanly"
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_vllm_that_lacks_things_is_watched_without_them_and_the_box_says_which(tmp_path: Path) -> None:
