@@ -10,7 +10,7 @@ from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, widt
 
 _KERNEL = "processes"
 """What it tells is told of any process."""
-_INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "server", "processes")
+_INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "metrics", "server", "processes")
 
 
 def header_line(frame: Frame, width: int) -> Line:
