@@ -6,12 +6,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.text import counted, safe
 
 from .frames import Frame, Thread, local_variables, threads
 from .memory import Unreadable
 from .objects import contents, read
+from .opening import open_process
 from .reader import Reader
 from .values import USUAL, Limits, Member, Obj, Unread, Value
 
@@ -168,6 +171,23 @@ def _calls(running: Iterable[Thread], function: str | None = None) -> Iterator[F
 def show(reader: Reader, path: str, function: str | None = None, limits: Limits = USUAL) -> list[str]:
     """Lines that draw the object that a path leads to."""
     return lines(read(reader, follow(reader, roots(reader, function), path), limits), path)
+
+
+PRIVATE = frozenset(
+    {"prompt", "prompt_token_ids", "output_token_ids", "_output_token_ids", "all_token_ids", "_all_token_ids", "text"}
+)
+"""Attributes that hold what users wrote and got: seen only when the path names one."""
+
+
+def object_lines(pid: int, path: str) -> list[str]:
+    """Lines that draw the object that a path leads to in a process. InferdbgError when it may not be read, or what
+    there is instead."""
+    reader = open_process(pid)
+    try:
+        asked = {step for step in parse(path) if isinstance(step, str)}
+        return show(reader, path, limits=structs.replace(USUAL, hidden=PRIVATE - asked))
+    finally:
+        reader.close()
 
 
 def lines(value: Value, name: str, most: int = 500) -> list[str]:

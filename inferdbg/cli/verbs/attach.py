@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         "inferdbg attach http://127.0.0.1:8000 --once",
         "inferdbg attach 58 --depth reported",
         "inferdbg attach 58 --json | jq .findings",
+        "inferdbg attach 58 --object 'scheduler.running[0]'",
     ),
 )
 @click.argument("target_name", metavar="[TARGET]", required=False)
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 @look_options
 @json_option
 @interval_option
+@click.option(
+    "--object",
+    "object_path",
+    metavar="PATH",
+    help="Print an object of the process instead: a variable of any call in it, or an attribute of its self.",
+)
 @record_option
 @force_option
 @click.pass_obj
@@ -50,6 +57,7 @@ def command(
     blocks: bool,
     as_json: bool,
     interval_ns: int,
+    object_path: str | None,
     record: str | None,
     force: bool,
 ) -> int:
@@ -60,6 +68,8 @@ def command(
     --once and --json exit with 0 when all is well, 1 when something is wrong.
     """
     interrupted_by_signals()
+    if object_path is not None:
+        return _object(out, target_name, object_path, as_json=as_json)
     brief = as_json or once or not out.data.isatty()
     if record is not None and brief:
         raise InferdbgError("one look is not recorded", "inferdbg record keeps what is seen over a time", Exit.USAGE)
@@ -70,6 +80,39 @@ def command(
             return looking.as_text(out, source)
         looking.on_screen(source, interval_ns)
     return Exit.FINE
+
+
+def _object(out: Output, target_name: str | None, path: str, *, as_json: bool) -> int:
+    """Of the process that was named or, where nothing there is called so, of the server's engine cores."""
+    from inferdbg.probes.pymem.path import object_lines
+
+    refusal: InferdbgError | None = None
+    for pid in _pids(target_name):
+        try:
+            found = object_lines(pid, path)
+        except InferdbgError as error:
+            refusal = refusal or error
+            continue
+        if as_json:
+            out.show_json({"pid": pid, "path": path, "lines": found})
+        else:
+            out.show("\n".join(found))
+        return Exit.FINE
+    raise refusal or InferdbgError("an object is read from a process: name its PID", code=Exit.USAGE)
+
+
+def _pids(target_name: str | None) -> list[int]:
+    """The process that was named, then those where a server's engine runs."""
+    named = [int(target_name)] if target_name is not None and target_name.isdecimal() else []
+    try:
+        engine = target.engine_of(target_name)
+    except InferdbgError:
+        if not named:
+            raise
+        return named
+    cores = getattr(engine, "core_pids", ())
+    others = [*cores, *([engine.pid] if engine.pid is not None else [])]
+    return list(dict.fromkeys([*named, *others]))
 
 
 def _source(
