@@ -2,17 +2,18 @@
 worth."""
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from inferdbg.errors import InferdbgError
-from inferdbg.probes.maps import EngineMap
-from inferdbg.probes.pymem.frames import Frame, Thread, stack, threads
-from inferdbg.probes.pymem.memory import Gone, Process, Unreadable
-from inferdbg.probes.pymem.objects import read
-from inferdbg.probes.pymem.reader import Reader
-from inferdbg.probes.pymem.reading import take
-from inferdbg.probes.pymem.values import Limits
 
+from ..maps import EngineMap
+from ..pymem.frames import Frame, Thread, stack, threads
+from ..pymem.memory import Gone, Process, Unreadable
+from ..pymem.objects import read
+from ..pymem.reader import Reader
+from ..pymem.reading import take
+from ..pymem.values import Limits
 from .found import Fact, Objects, find_objects, loop_of
 from .look import Look, Looker
 from .standing import Standing, standing_of
@@ -20,6 +21,7 @@ from .standing import Standing, standing_of
 PATIENCE_NS = 80_000_000
 """How long a look is tried again until it is consistent, _MOST_TRIES times at most: each costs some ms of ours."""
 _MOST_TRIES = 12
+_LOOKS = 4
 _TURN_NS = 20_000_000
 _PAUSE_S = 0.0002
 
@@ -76,10 +78,8 @@ class Engine:
             return
         self._refreshed_ns = now_ns
         self.reader.refresh()
-        self.running = threads(self.reader)
-        try:
-            thread, _ = loop_of(self.names, self.running)
-        except Unreadable:
+        thread = self._loop()
+        if thread is None:
             self.objects, self._looker = None, None
             whole = [standing_of(self.names, thread.frames) for thread in self.running]
             self.standing = next((one for one in whole if one.phase is not None), Standing(None, None, None))
@@ -87,6 +87,15 @@ class Engine:
         if self.objects is None or self.objects.thread != thread.address:
             self.objects = find_objects(self.reader, self.names, self.running)
             self._looker = Looker(self.reader, self.names, self.objects)
+
+    def _loop(self) -> Thread | None:
+        """The thread that runs the engine. A stack that moved while it was walked may lack a call: so another look
+        before it is believed to be gone."""
+        for _ in range(_LOOKS):
+            self.running = threads(self.reader)
+            with suppress(Unreadable):
+                return loop_of(self.names, self.running)[0]
+        return None
 
     def look(self, *, pool: bool) -> Seen:
         """A consistent look if one can be had in PATIENCE_NS, else a torn one with its label."""

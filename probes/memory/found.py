@@ -5,14 +5,15 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from inferdbg.errors import InferdbgError
-from inferdbg.probes.maps import EngineMap, Names
-from inferdbg.probes.pymem.frames import Frame, Thread, local_variables
-from inferdbg.probes.pymem.memory import Unreadable
-from inferdbg.probes.pymem.objects import read
-from inferdbg.probes.pymem.path import follow
-from inferdbg.probes.pymem.reader import Reader
-from inferdbg.probes.pymem.slots import Slots
-from inferdbg.probes.pymem.values import Limits, Member, Value
+
+from ..maps import EngineMap, Names
+from ..pymem.frames import Frame, Thread, local_variables
+from ..pymem.memory import Unreadable
+from ..pymem.objects import read
+from ..pymem.path import follow
+from ..pymem.reader import Reader
+from ..pymem.slots import Slots
+from ..pymem.values import Limits, Member, Value
 
 _FACT = Limits(depth=1, objects=100, text=300)
 _ROOT = "self"

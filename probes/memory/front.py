@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from inferdbg.errors import InferdbgError
-from inferdbg.probes.maps import EngineMap
-from inferdbg.probes.pymem.bulk import Column, table
-from inferdbg.probes.pymem.coroutines import awaited
-from inferdbg.probes.pymem.frames import local_variables, threads
-from inferdbg.probes.pymem.memory import Unreadable
-from inferdbg.probes.pymem.objects import contents
-from inferdbg.probes.pymem.path import follow
-from inferdbg.probes.pymem.reader import Reader
 
+from ..maps import EngineMap
+from ..pymem.bulk import Column, table
+from ..pymem.coroutines import awaited
+from ..pymem.frames import local_variables, threads
+from ..pymem.memory import Unreadable
+from ..pymem.objects import contents
+from ..pymem.path import follow
+from ..pymem.reader import Reader
 from .found import chosen
 
 _NS = 1_000_000_000

@@ -6,16 +6,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inferdbg.probes.maps import EngineMap
-from inferdbg.probes.pymem.bulk import Column, items, items_of_many, table
-from inferdbg.probes.pymem.frames import Frame, local_variables
-from inferdbg.probes.pymem.memory import Unreadable
-from inferdbg.probes.pymem.objects import contents, read_all
-from inferdbg.probes.pymem.pages import Words
-from inferdbg.probes.pymem.reader import Reader
-from inferdbg.probes.pymem.slots import Slots
-from inferdbg.probes.pymem.values import Limits, Member, Unread, Value
-
+from ..maps import EngineMap
+from ..pymem.bulk import Column, items, items_of_many, table
+from ..pymem.frames import Frame, local_variables
+from ..pymem.memory import Unreadable
+from ..pymem.objects import contents, read_all
+from ..pymem.pages import Words
+from ..pymem.reader import Reader
+from ..pymem.slots import Slots
+from ..pymem.values import Limits, Member, Unread, Value
 from .found import Objects, chosen
 
 MOST_SHOWN = 1024

@@ -17,8 +17,8 @@ from inferdbg.facts.sections.requests import Request, Requests, Stage, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts, Server
 from inferdbg.facts.sections.steps import Shares, Step, Work
-from inferdbg.probes.engine_blocks import filled_column, more_than_one, unfilled_blocks
 
+from ..engine_blocks import filled_column, more_than_one, unfilled_blocks
 from .found import Fact
 from .front import FrontRequest
 from .look import Look, PoolSeen, Row

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inferdbg.facts.sections.pulse import Phase
-from inferdbg.probes.maps import EngineMap
-from inferdbg.probes.pymem.frames import Frame
+
+from ..maps import EngineMap
+from ..pymem.frames import Frame
 
 
 class Standing(NamedTuple):

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.wiring import DeadThread, Queue, Stray, Wiring
-from inferdbg.probes.pymem.memory import Unreadable
-from inferdbg.probes.pymem.opening import open_process
-from inferdbg.probes.pymem.path import follow
-from inferdbg.probes.pymem.reader import Reader
 
+from ..pymem.memory import Unreadable
+from ..pymem.opening import open_process
+from ..pymem.path import follow
+from ..pymem.reader import Reader
 from .engine import Engine, Seen
 from .front import Front, FrontRequest
 

@@ -3,7 +3,7 @@
 What an event loop runs is on no thread's stack while it waits. A coroutine carries its frame behind its own fields:
 
     3.12 on: +16 weak references │ +24 name │ +32 qualified name │ +40 two words of errors │ +56 origin │ +64 flags │
-             +72 frame: …, locals, value stack, on which stands what it awaits        (3.11: a code object first, so +80)
+             +72 frame: …, locals, value stack, on which stands what it awaits       (3.11: a code object first, so +80)
 
 _PyGenObject_HEAD of Include/internal/pycore_genobject.h (3.11: Include/cpython/genobject.h).
 """

@@ -32,7 +32,7 @@ STATE: dict[str, Any] = {
     "free": [8, 11, 12, 10, 9],
     "scheduled": {"cmpl-a": 1, "cmpl-b": 8},
 }  # fmt: skip
-"""Two run and share block 3; block 4 is full; two wait; 9 and 10 are cached, 13 to 15 are lost: neither free nor held."""
+"""Two run and share block 3; block 4 is full; two wait; 9 and 10 are cached, 13 to 15 neither free nor held."""
 
 
 class Shapes:
@@ -80,5 +80,5 @@ def read(probe: VllmMemory) -> Reading:
     return probe.read(time.monotonic_ns())
 
 
-def state(**changed: Any) -> dict[str, Any]:
+def state(**changed: object) -> dict[str, Any]:
     return {**STATE, **changed}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from inferdbg.collect.probe import SECOND
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
@@ -32,11 +33,6 @@ def core() -> Iterator[Shapes]:
 def probe(core: Shapes) -> Iterator[VllmMemory]:
     with probed(core.pid) as opened:
         yield opened
-
-
-def section(found: object, kind: type) -> object:
-    assert isinstance(found, kind)
-    return found
 
 
 def requests_of(probe: VllmMemory) -> dict[str, Request]:
@@ -211,9 +207,7 @@ def test_an_engine_that_has_ended_is_said_to(core: Shapes, probe: VllmMemory) ->
     core.process.kill()
     core.process.wait()
     with pytest.raises(InferdbgError, match=f"process {core.pid} has ended"):
-        for _ in range(10):
-            read(probe)
-            time.sleep(0.2)
+        probe.read(time.monotonic_ns() + SECOND)
 
 
 # other versions
@@ -263,7 +257,7 @@ def test_limits_and_model_are_facts(probe: VllmMemory) -> None:
 
 def test_what_happened_between_two_looks_is_told(core: Shapes, probe: VllmMemory) -> None:
     read(probe)
-    a, b, c, d = STATE["requests"]
+    _, b, c, d = STATE["requests"]
     changed = [
         {**b, "status": "PREEMPTED", "preemptions": 1, "blocks": [], "computed": 0, "in_flight": 0},
         {**c, "status": "RUNNING", "blocks": [6]},
