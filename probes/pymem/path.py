@@ -4,6 +4,7 @@ import ast
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from msgspec import structs
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.text import counted, safe
 
+from .coroutines import awaited
 from .frames import Frame, Thread, local_variables, threads
 from .memory import Unreadable
 from .objects import contents, read
@@ -138,10 +140,12 @@ def _missing(what: str, name: str, known: Sequence[str]) -> InferdbgError:
 
 def roots(reader: Reader, function: str | None = None) -> dict[str, int]:
     """What a path may begin with: local variables of a function's call, and attributes of its ``self``; without a
-    function those of all calls, the innermost of the oldest thread first. InferdbgError when there is no such call."""
+    function those of all calls, the innermost of the oldest thread first, and of coroutines that they wait for.
+    InferdbgError when there is no such call."""
     running = threads(reader)
     found: dict[str, int] = {}
     calls = list(_calls(running, function))
+    waiting: list[Frame] = []
     for frame in calls:
         try:
             variables = local_variables(reader, frame)
@@ -149,6 +153,11 @@ def roots(reader: Reader, function: str | None = None) -> dict[str, int]:
             continue  # it returned meanwhile
         for name, address in variables.items():
             found.setdefault(name, address)
+            waiting += awaited(reader, address)
+    for frame in waiting:
+        with suppress(Unreadable):
+            for name, address in local_variables(reader, frame).items():
+                found.setdefault(name, address)
     for frame in calls:
         try:
             itself = local_variables(reader, frame).get("self")
