@@ -18,9 +18,9 @@ from .found import Fact, Objects, find_objects, loop_of
 from .look import Look, Looker
 from .standing import Standing, standing_of
 
-PATIENCE_NS = 80_000_000
+PATIENCE_NS = 120_000_000
 """How long a look is tried again until it is consistent, _MOST_TRIES times at most: each costs some ms of ours."""
-_MOST_TRIES = 12
+_MOST_TRIES = 20
 _LOOKS = 4
 _TURN_NS = 20_000_000
 _PAUSE_S = 0.0002
@@ -55,6 +55,7 @@ class Engine:
         self._looker: Looker | None = None
         self._refreshed_ns: int | None = None
         self._frames: tuple[Frame, ...] = ()
+        self._counted: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -134,7 +135,7 @@ class Engine:
                 continue
             tries += 1
             standing = standing_of(self.names, reading.frames)
-            last = Seen(reading.value, str(reading), standing, self._step(), reading.label == "consistent")
+            last = Seen(reading.value, str(reading), standing, self._counted, reading.label == "consistent")
             if late or last.consistent:
                 return last
             self._await_next_step()
@@ -151,7 +152,9 @@ class Engine:
         self._frames = frames
 
     def _counter(self) -> int:
-        return self._step() or 0
+        """Remembered: by the time that the reading is over the engine may be in the next step."""
+        self._counted = self._step()
+        return self._counted or 0
 
     def _step(self) -> int | None:
         return self._looker.step_number() if self._looker is not None else None

@@ -1,6 +1,5 @@
 """Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -159,39 +158,16 @@ class Looker:
         found = table(self.reader, addresses, kinds)
         tables = self._tables(dict.fromkeys(keys))
         rows: dict[int, Row] = {}
-        doubtful = 0
-
-        def column(ours: str) -> Sequence[Value]:
-            name = columns.get(ours)
-            return found.values[name] if name is not None else (None,) * len(addresses)
-
+        unknown: list[Value] = [None] * len(addresses)
+        told = [found.values[columns[ours]] if ours in columns else unknown for ours in _ROW]
         wrong = (found.changing | found.foreign).tolist()
-        for number, (address, key, name, status, outputs, drafts) in enumerate(
-            zip(
-                addresses, keys, column("id"), column("status"), column("outputs"), column("drafts"), strict=True
-            )
-        ):  # fmt: skip
-            if wrong[number] or not isinstance(name, str):
-                doubtful += 1
+        for number, (address, key, values) in enumerate(zip(addresses, keys, zip(*told, strict=True), strict=True)):
+            if wrong[number]:
                 continue
-            rows[address] = Row(
-                id=name,
-                key=key,
-                status=status.name if isinstance(status, Member) else str(status),
-                running=address in held,
-                prompt_tokens=_int(column("prompt_tokens")[number]),
-                computed_tokens=_int(column("computed_tokens")[number]),
-                in_flight=_int(column("in_flight")[number]),
-                outputs=_size(outputs),
-                drafts=_size(drafts),
-                max_output_tokens=_int(column("max_output_tokens")[number]),
-                preemptions=_int(column("preemptions")[number]),
-                arrival=_float(column("arrival")[number]),
-                priority=_int(column("priority")[number]),
-                client=_int(column("client")[number]),
-                blocks=tables.get(key, b""),
-            )
-        return rows, doubtful
+            row = _row(key, address in held, tables.get(key, b""), *values)
+            if row is not None:
+                rows[address] = row
+        return rows, len(addresses) - len(rows)
 
     def _request_columns(self, address: int) -> dict[str, str]:
         """Our words to the names that a request has them under here."""
@@ -211,19 +187,17 @@ class Looker:
         if place is None:
             return {}
         pairs = self.reader.dict_pairs(place)
-        lists = items_of_many(self.reader, [value for _, value in pairs])
+        blocks, sizes = items_of_many(self.reader, [value for _, value in pairs])
         self._know_blocks()
-        if not lists or not len(self._sorted):
+        if not len(blocks) or not len(self._sorted):
             return {}
-        numbers = self._numbers_of(np.concatenate(lists)).astype(np.int32)
-        found: dict[int, bytes] = {}
-        start = 0
-        for (key, _), blocks in zip(pairs, lists, strict=True):
-            part = numbers[start : start + len(blocks)]
-            start += len(blocks)
-            if len(part) and (part < 0).any():
-                raise Unreadable("a block table holds what is no block of the pool")
-            found[key] = part.tobytes()
+        numbers = self._numbers_of(blocks).astype(np.int32)
+        if (numbers < 0).any():
+            raise Unreadable("a block table holds what is no block of the pool")
+        column, found, start = numbers.tobytes(), dict[int, bytes](), 0
+        for (key, _), size in zip(pairs, sizes, strict=True):
+            found[key] = column[start : start + 4 * size]
+            start += 4 * size
         unknown = [key for key in found if key not in wanted]
         if unknown and len(found) - len(unknown) < len(wanted):
             self._by_text(found, unknown, wanted)
@@ -328,6 +302,28 @@ class Looker:
         offset = self.reader.type_of(head).slots.get(following)
         pointer = self.reader.word(head + offset) if offset is not None else 0
         return int(self._numbers_of(np.array([pointer], np.uint64))[0])
+
+
+_ROW = (
+    "id", "status", "prompt_tokens", "computed_tokens", "in_flight", "outputs", "drafts", "max_output_tokens",
+    "preemptions", "arrival", "priority", "client",
+)  # fmt: skip
+"""What a map says of a request, in the order in which _row takes it."""
+
+
+def _row(
+    key: int, running: bool, blocks: bytes, name: Value, status: Value, prompt: Value, computed: Value,
+    in_flight: Value, outputs: Value, drafts: Value, limit: Value, preemptions: Value, arrival: Value,
+    priority: Value, client: Value,
+) -> Row | None:  # fmt: skip
+    """None for what is no request."""
+    if not isinstance(name, str):
+        return None
+    return Row(
+        name, key, status.name if isinstance(status, Member) else str(status), running, _int(prompt), _int(computed),
+        _int(in_flight), _size(outputs), _size(drafts), _int(limit), _int(preemptions), _float(arrival),
+        _int(priority), _int(client), blocks,
+    )  # fmt: skip
 
 
 def _int(value: Value) -> int | None:
