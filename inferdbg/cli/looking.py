@@ -35,7 +35,7 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> N
         from inferdbg.tui.app import run
 
         if not (sys.__stderr__ is not None and sys.__stderr__.isatty()):
-            sys.__stderr__ = sys.__stdout__  # where textual draws: `2>log` must not swallow the screen
+            sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # where textual draws: `2>log` must not swallow the screen
         run(source, diagnose, interval_ns / 1e9, at_ns)
     finally:
         gc.enable()
@@ -88,7 +88,23 @@ def look(
         source.advance()
         window = source.window(at_ns)
         findings = diagnose(window)
+    for _ in range(_MOST_PAUSES):
+        if not source.live or not _stands(window) or any(finding.severity == "stuck" for finding in findings):
+            break
+        pause(SECOND_LOOK_S if len(window.snapshots) == 1 else LONGER_LOOK_S)
+        source.advance()
+        window = source.window(at_ns)
+        findings = diagnose(window)
     return window, findings
+
+
+def _stands(window: "Window") -> bool:
+    """A step that nobody but we timed, and that did not move since our first look: only looking on tells more."""
+    first, last = window.snapshots[0].pulse, window.now.pulse
+    if first is None or last is None or last.phase in ("idle", "starting", "stopping"):
+        return False
+    timed_by_us = last.phase_since_ns >= window.snapshots[0].mono_ns
+    return timed_by_us and (first.step, first.phase) == (last.step, last.phase)
 
 
 def _counters_are_carried(window: "Window") -> bool:

@@ -146,3 +146,23 @@ def test_a_server_that_is_asked_every_two_seconds_is_looked_at_until_it_was_aske
     window, _ = look(Given([first, *carried, asked], live=True), rates=True, pause=pauses.append)
     assert window.now is asked
     assert len(pauses) == 4
+
+
+def test_a_step_that_only_we_have_timed_is_looked_at_until_it_moves_or_is_called_stuck() -> None:
+    """Of a foreign engine's memory one look tells in which phase it is, not since when."""
+    fresh = busy(snapshots=1)[0]
+    assert fresh.pulse is not None
+    pulse = replace(
+        fresh.pulse, phase="forward", phase_since_ns=fresh.mono_ns, layer=None, kernel=None, kernels_launched=None,
+        kernels_completed=None,
+    )  # fmt: skip
+    first = replace(fresh, pulse=pulse, steps=None, requests=None, kvcache=None, kernels=None)
+    looks = [replace(first, seq=1 + n, mono_ns=first.mono_ns + n * SECOND) for n in range(9)]
+    moved = replace(looks[1], pulse=replace(pulse, step=pulse.step + 3))
+    pauses: list[float] = []
+    _, findings = look(Given([first, moved], live=True), rates=False, pause=pauses.append)
+    assert (len(pauses), [finding for finding in findings if finding.severity == "stuck"]) == (1, [])
+    pauses.clear()
+    _, findings = look(Given(looks, live=True), rates=False, pause=pauses.append)
+    assert "step_stalled" in [finding.cause for finding in findings]
+    assert 3 <= len(pauses) <= 5
