@@ -57,10 +57,12 @@ class RealServer:
 
 
 @contextlib.contextmanager
-def vllm(folder: Path, *arguments: str, env: dict[str, str] | None = None, ready: bool = True) -> Iterator[RealServer]:
-    """``vllm serve`` of the tiny model on a free port of this machine; log and home in ``folder``. ``ready``: wait
-    until it answers."""
-    port = free_port()
+def vllm(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None, ready: bool = True, port: int | None = None
+) -> Iterator[RealServer]:
+    """``vllm serve`` of the tiny model on a free port of this machine, unless one is named; its log in ``folder``.
+    ``ready``: wait until it answers."""
+    port = free_port() if port is None else port
     command = [
         str(install.ROOT / "vllm" / "bin" / "vllm"), "serve", str(install.tiny_model()), "--served-model-name", "tiny",
         "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--enforce-eager", *arguments,
@@ -118,25 +120,23 @@ def _running(
             env={**os.environ, **settings}, start_new_session=True,
         )  # fmt: skip
     server = RealServer(f"http://127.0.0.1:{port}", port, process, log)
-    known: set[int] = set()
     try:
         deadline = time.monotonic() + START_S
         while ready and server.health() != 200:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"{command[0]} did not come up:\n{log.read_text(errors='replace')[-3000:]}")
             time.sleep(0.2)
-        known = set(family(process.pid))
         yield server
     finally:
-        _end(process, known)
+        _end(process)
 
 
-def _end(process: "subprocess.Popen[bytes]", known: set[int]) -> None:
-    """Kills the server and what belonged to it, also what it left behind: all of these are in its session."""
-    for pid in {*family(process.pid), *known}:
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Kills the server and what it started, also what it left behind: all of these are in the session that we began."""
+    for name in os.listdir("/proc"):
         with contextlib.suppress(OSError):
-            if os.getsid(pid) == process.pid:
-                os.kill(pid, signal.SIGKILL)
+            if name.isdigit() and os.getsid(int(name)) == process.pid:
+                os.kill(int(name), signal.SIGKILL)
     process.wait(30)
 
 

@@ -1,4 +1,4 @@
-"""Real servers, found and followed: starting, idle, stopped, orphaned, restarted on the same port. Run by name."""
+"""Real servers, found and followed: starting, idle, stopped, orphaned, restarted on the same port."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from inferdbg.cli import here, naming, target
 from inferdbg.cli.depth import Wanted
 from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.diagnosis.finding import Finding
+from inferdbg.engine.loading import find_default_model
 from inferdbg.facts.source import Source
 from tests.live.commands import inferdbg
 
-from .real import eventually, llamacpp, needs_llamacpp, needs_vllm, tree, vllm
+from .servers import SMALL_POOL, family, llamacpp, needs_llamacpp, needs_vllm, vllm
+from .test_vllm import eventually
 
-pytestmark = pytest.mark.live
-PORT = int(os.environ.get("INFERDBG_REAL_PORT", "8301"))
 REPORTED = Wanted("reported")
 
 
@@ -38,12 +38,7 @@ def phase(source: Source) -> str | None:
 
 
 def role_pid(pid: int, mark: str) -> int:
-    return next(one for one, name in tree(pid).items() if name.startswith(mark))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "server.log"
+    return next(one for one, name in family(pid).items() if name.startswith(mark))
 
 
 def until_up(pid: int) -> list[str]:
@@ -66,9 +61,9 @@ def until_up(pid: int) -> list[str]:
 
 
 @needs_vllm
-def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log: Path) -> None:
-    with vllm(PORT, log) as process:
-        eventually(lambda: True if "vllm" in tree(process.pid).get(process.pid, "") else None, 30.0)
+def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(tmp_path: Path) -> None:
+    with vllm(tmp_path, *SMALL_POOL, ready=False) as process:
+        eventually(lambda: True if "vllm" in family(process.pid).get(process.pid, "") else None, 30.0)
         time.sleep(1.0)
         starting = inferdbg("attach", str(process.pid), "--once")
         assert starting.code == 0, starting
@@ -79,9 +74,9 @@ def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log:
         assert seen == sorted(seen, key=["starting", "loading weights", "compiling", "warming up", "up"].index), seen
 
         core, worker = role_pid(process.pid, "VLLM::EngineCor"), role_pid(process.pid, "VLLM::Worker")
-        for pid in tree(process.pid):
+        for pid in family(process.pid):
             engine = target.engine_of(str(pid))
-            assert (engine.pid, engine.url) == (process.pid, f"http://127.0.0.1:{PORT}")
+            assert (engine.pid, engine.url) == (process.pid, process.url)
         roles = {one["pid"]: one.get("role") for one in _processes(process.pid)}
         assert (roles[process.pid], roles[core], roles[worker]) == ("front end", "engine core", "worker")
         assert "resource tracker" in roles.values()
@@ -97,9 +92,9 @@ def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log:
 
         source = target.engine_source(target.engine_of(str(process.pid)), None, REPORTED)
         try:
-            eventually(lambda: phase(source))
+            eventually(lambda: phase(source), 120.0)
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.process.wait(10)
             orphans = eventually(lambda: finding(source, "orphans"), 30.0)
             assert f"engine core {core}" in orphans.summary
             assert f"worker {worker}" in orphans.summary
@@ -115,18 +110,18 @@ def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(log:
 
 
 @needs_vllm
-def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(log: Path) -> None:
-    with vllm(PORT, log) as first:
+def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(tmp_path: Path) -> None:
+    with vllm(tmp_path, *SMALL_POOL, ready=False) as first:
         until_up_from_start(first.pid)
         source = target.engine_source(target.engine_of(str(first.pid)), None, REPORTED)
         try:
-            eventually(lambda: phase(source))
+            eventually(lambda: phase(source), 120.0)
             core = role_pid(first.pid, "VLLM::EngineCor")
             os.kill(core, signal.SIGKILL)
             gone = eventually(lambda: finding(source, "engine_core_gone") or finding(source, "engine_dead"), 20.0)
             assert gone.severity == "dead"
             eventually(lambda: finding(source, "engine_dead"), 40.0)
-            with vllm(PORT, log) as second:
+            with vllm(tmp_path, *SMALL_POOL, ready=False, port=first.port) as second:
                 restarted = eventually(lambda: finding(source, "restarted"), 180.0)
                 assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
                 assert finding(source, "engine_dead") is None
@@ -135,16 +130,19 @@ def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(log: Pat
 
 
 def until_up_from_start(pid: int) -> None:
-    eventually(lambda: True if "vllm" in tree(pid).get(pid, "") else None, 30.0)
+    eventually(lambda: True if "vllm" in family(pid).get(pid, "") else None, 30.0)
     until_up(pid)
 
 
 @needs_llamacpp
-def test_a_llamacpp_in_python_is_known_by_its_library(log: Path) -> None:
-    with llamacpp(PORT + 1, log) as process:
+def test_a_llamacpp_in_python_is_known_by_its_library(tmp_path: Path) -> None:
+    model = find_default_model()
+    if model is None:
+        pytest.skip("SmolLM2 is not installed: make setup fetches it")
+    with llamacpp(tmp_path, model) as process:
         engine = eventually(lambda: _of_pid(process.pid), 30.0)
-        assert (naming.engine_name(engine), engine.url) == ("llama.cpp", f"http://127.0.0.1:{PORT + 1}")
-        done = inferdbg("attach", f"127.0.0.1:{PORT + 1}", "--once")
+        assert (naming.engine_name(engine), engine.url) == ("llama.cpp", process.url)
+        done = inferdbg("attach", process.url.removeprefix("http://"), "--once")
         assert done.code == 0, done
         assert "llama.cpp" in done.out
         assert f"front end {process.pid}" in done.out
