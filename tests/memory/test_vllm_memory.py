@@ -17,6 +17,9 @@ from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import Server
 from inferdbg.facts.sections.steps import Steps, Work
 from inferdbg.facts.sections.wiring import Wiring
+from inferdbg.probes.maps.vllm_v1 import MAP
+from inferdbg.probes.memory.engine import Engine
+from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.vllm_memory import VllmMemory
 
 from .shapes import BLOCK_SIZE, BLOCKS, STATE, Shapes, probed, read, shapes, state
@@ -189,6 +192,19 @@ def test_a_look_into_a_change_says_so(core: Shapes, stand: str, word: str) -> No
     assert reading.status == "torn"
     assert word in reading.message
     assert isinstance(reading.sections["requests"], Requests)  # shown, and labelled
+
+
+def test_a_reading_bears_the_number_of_the_step_that_it_was_taken_in(core: Shapes) -> None:
+    """Not of the one that begins before it is asked for."""
+    engine = Engine(open_process(core.pid), MAP)
+    try:
+        engine.refresh(0)
+        counted = iter([41, 41, 42, 43])  # before and after the reading, then later
+        engine._step = lambda: next(counted)  # type: ignore[method-assign]
+        seen = engine.look(pool=False)
+        assert (seen.consistent, seen.step) == (True, 41)
+    finally:
+        engine.reader.close()
 
 
 def test_a_stopped_engine_is_read_like_a_running_one(core: Shapes, probe: VllmMemory) -> None:

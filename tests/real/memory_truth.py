@@ -1,6 +1,7 @@
 """Is what is read from vLLM's memory what vLLM's scheduler had in that step? And does a client notice the reading?
 
-    python -m tests.real.memory_truth [READINGS]      10,000 by default; needs `make real`
+    python -m tests.real.memory_truth [READINGS [MINUTES]]      10,000 by default; needs `make real`. What was read
+                                                                by then is compared
 
 The plug-in writes down the exact state after each schedule() and update_from_output() (probes/vllm_plugin/truth.py).
 Every reading that is called consistent is compared with the line of its step, field by field. Wrong ones must not be;
@@ -37,9 +38,10 @@ from inferdbg.probes.vllm_plugin.carry import package_files
 from .servers import SMALL_POOL, RealServer, vllm
 
 READINGS = 10_000
+MINUTES = 30.0
 MOST_LABELLED = 0.05
 STOPPED_EVERY = 25
-GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 6, 8.0, 10
+GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 4, 8.0, 10
 _HEAD = 16
 _VOCABULARY = 200  # token ids that any model has
 
@@ -55,7 +57,7 @@ class Taken(NamedTuple):
     look: Look | None
 
 
-def main(readings: int) -> int:
+def main(readings: int, minutes: float) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         truth = folder / "truth.jsonl"
@@ -63,7 +65,8 @@ def main(readings: int) -> int:
         env["PYTHONPATH"] = str(_carried(folder / "plugin"))
         with vllm(folder, *SMALL_POOL, env=env) as server, load(server, 9):
             time.sleep(2)
-            taken = list(read_many(server, readings))
+            end = time.monotonic() + 60 * minutes
+            taken = list(itertools.takewhile(lambda _: time.monotonic() < end, read_many(server, readings)))
         wrong = compared(taken, truth)
         told = _tell(taken, wrong)
         with vllm(folder, *SMALL_POOL) as server:
@@ -271,4 +274,5 @@ def _carried(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else READINGS))
+    arguments = [float(word) for word in sys.argv[1:]]
+    sys.exit(main(int(arguments[0]) if arguments else READINGS, arguments[1] if len(arguments) > 1 else MINUTES))
