@@ -18,12 +18,12 @@ from .found import Fact, Objects, find_objects, loop_of
 from .look import Look, Looker
 from .standing import Standing, standing_of
 
-PATIENCE_NS = 120_000_000
+PATIENCE_NS = 250_000_000
 """How long a look is tried again until it is consistent, _MOST_TRIES times at most: each costs some ms of ours."""
 _MOST_TRIES = 20
 _LOOKS = 4
-_TURN_NS = 20_000_000
-_PAUSE_S = 0.0002
+_TURN_NS = 50_000_000
+_PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.002
 
 
 class Seen(NamedTuple):
@@ -56,6 +56,7 @@ class Engine:
         self._refreshed_ns: int | None = None
         self._frames: tuple[Frame, ...] = ()
         self._counted: int | None = None
+        self._torn_in: int | None = None  # step of the last look, if that was torn
 
     @property
     def pid(self) -> int | None:
@@ -99,46 +100,48 @@ class Engine:
         return None
 
     def look(self, *, pool: bool) -> Seen:
-        """A consistent look if one can be had in PATIENCE_NS, else a torn one with its label."""
+        """A consistent look if one can be had in PATIENCE_NS, else a torn one with its label. An engine that hangs in
+        the middle of a change is waited for once."""
+        begun_ns, tries, pause_s = time.monotonic_ns(), 0, _PAUSE_S
+        patience_ns = 0 if self._torn_in is not None and self._torn_in == self._step() else PATIENCE_NS
+        while True:
+            late = tries >= _MOST_TRIES or time.monotonic_ns() - begun_ns > patience_ns
+            try:
+                seen = self._once(pool=pool, whatever=late)
+            except _Moving:
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                continue
+            tries, pause_s = tries + 1, _PAUSE_S
+            if seen.consistent or late:
+                self._torn_in = None if seen.consistent else seen.step
+                return seen
+            if seen.look is not None:
+                self._await_next_step()
+
+    def _once(self, *, pool: bool, whatever: bool) -> Seen:
+        """One try. Unless ``whatever``, _Moving where it would fall into a change."""
         looker, objects = self._looker, self.objects
         assert looker is not None
         assert objects is not None
-        begun_ns = time.monotonic_ns()
-        last: Seen | None = None
-        label = ""
-        tries = 0
-        while True:
-            late = tries >= _MOST_TRIES or time.monotonic_ns() - begun_ns > PATIENCE_NS
-            try:
-                reading = take(
-                    self.reader,
-                    objects.thread,
-                    lambda: looker.take(standing_of(self.names, self._frames).step, pool=pool),
-                    changing=self.names.changing,
-                    loop=self.names.steps,
-                    counter=self._counter,
-                    seen=self._settled if not late else self._any,
-                    tries=1,
-                )
-            except Gone:
-                raise
-            except _Moving:
-                time.sleep(_PAUSE_S)
-                continue
-            except Unreadable as error:
-                self.reader.memory.check()
-                tries += 1
-                label = error.message
-                if late:
-                    return last or Seen(None, label, self._stand(), self._step(), consistent=False)
-                time.sleep(_PAUSE_S)
-                continue
-            tries += 1
-            standing = standing_of(self.names, reading.frames)
-            last = Seen(reading.value, str(reading), standing, self._counted, reading.label == "consistent")
-            if late or last.consistent:
-                return last
-            self._await_next_step()
+        try:
+            reading = take(
+                self.reader,
+                objects.thread,
+                lambda: looker.take(standing_of(self.names, self._frames).step, pool=pool),
+                changing=self.names.changing,
+                loop=self.names.steps,
+                counter=self._counter,
+                seen=self._any if whatever else self._settled,
+                tries=1,
+            )
+        except (Gone, _Moving):
+            raise
+        except Unreadable as error:
+            self.reader.memory.check()
+            return Seen(None, error.message, self._stand(), self._step(), consistent=False)
+        standing = standing_of(self.names, reading.frames)
+        return Seen(reading.value, str(reading), standing, self._counted, reading.label == "consistent")
 
     def _settled(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames
