@@ -85,9 +85,14 @@ def _answered(report: ProbeReport, snapshot: Snapshot) -> str:
     return "now" if ago_ns < SECOND else f"{text.duration(ago_ns)} ago"
 
 
+_OF_OTHERS = ("prefixes", "metrics", "wiring")
+"""Sections that stand in for what a foreign server does not show otherwise."""
+
+
 def _unseen(snapshot: Snapshot, width: int) -> list[Line]:
     """Sections that nobody filled."""
-    empty = [name for name in SECTIONS if getattr(snapshot, name) is None]
+    own = snapshot.server is not None and snapshot.server.engine == "inferdbg"
+    empty = [name for name in SECTIONS if getattr(snapshot, name) is None and not (own and name in _OF_OTHERS)]
     if not empty:
         return [line(" ", dim("every section is filled"))]
     return [
