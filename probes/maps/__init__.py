@@ -14,10 +14,10 @@ Names = tuple[str, ...]
 
 class EngineMap(Struct, frozen=True):
     """``loop``: the function that runs for ever, whose local ``self`` all paths begin with. ``steps``: the functions
-    that run one step each; what they call at one place is done before they go on. ``changing``: functions in which
-    the scheduler may be half-changed. ``phases``: a function to what the engine does while it is called; the innermost
-    call that is named decides. ``idle``: functions of which all must be called for the engine to wait for requests.
-    ``starting``: the function that makes the engine before it loops.
+    that run one step each; what they call at one place is done before they go on. ``waits``: what they call to wait
+    for the model. ``changing``: functions in which the scheduler may be half-changed. ``phases``: a function to what
+    the engine does while it is called; the innermost call that is named decides. ``idle``: functions of which all must
+    be called for the engine to wait for requests. ``starting``: the function that makes the engine before it loops.
 
     ``output``: local variable of a step's function that holds what was scheduled. ``objects``: our word to paths of
     long-lived objects. ``scheduler``, ``pool``, ``free_queue``: our word to attributes of these three. ``request``:
@@ -34,6 +34,7 @@ class EngineMap(Struct, frozen=True):
     module: str
     loop: str
     steps: Names
+    waits: Names
     changing: frozenset[str]
     phases: dict[str, Phase]
     idle: Names

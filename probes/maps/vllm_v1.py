@@ -15,6 +15,7 @@ MAP = EngineMap(
     module="vllm",
     loop="run_busy_loop",
     steps=("step_with_batch_queue", "step"),
+    waits=("result",),
     changing=frozenset(
         {
             "schedule",

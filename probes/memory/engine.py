@@ -22,6 +22,8 @@ PATIENCE_NS = 250_000_000
 """How long a look is tried again until it is consistent, _MOST_TRIES times at most: each costs some ms of ours."""
 _MOST_TRIES = 20
 _LOOKS = 4
+_LASTS_NS = 2_000_000
+"""A call that lasts longer may be the model itself, where that runs in the engine's own thread."""
 _TURN_NS = 50_000_000
 _PAUSE_S, _LONGEST_PAUSE_S = 0.0002, 0.002
 
@@ -56,6 +58,8 @@ class Engine:
         self._refreshed_ns: int | None = None
         self._frames: tuple[Frame, ...] = ()
         self._counted: int | None = None
+        self._place: tuple[int | None, int] | None = None
+        self._place_ns = 0
         self._torn_in: int | None = None  # step of the last look, if that was torn
 
     @property
@@ -150,6 +154,13 @@ class Engine:
         standing = standing_of(self.names, frames)
         if standing.step is None and standing.phase != "idle":
             raise _Moving("between two steps")
+        if standing.step is None or any(frame.function in self.names.waits for frame in frames):
+            return
+        place, now_ns = (self._counted, standing.step.instruction), time.monotonic_ns()
+        if place != self._place:
+            self._place, self._place_ns = place, now_ns
+        if now_ns - self._place_ns < _LASTS_NS:
+            raise _Moving("about to wait for the model")
 
     def _any(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from inferdbg.collect.probe import SECOND
 from inferdbg.errors import InferdbgError
@@ -196,7 +197,7 @@ def test_a_look_into_a_change_says_so(core: Shapes, stand: str, word: str) -> No
 
 def test_a_reading_bears_the_number_of_the_step_that_it_was_taken_in(core: Shapes) -> None:
     """Not of the one that begins before it is asked for."""
-    engine = Engine(open_process(core.pid), MAP)
+    engine = Engine(open_process(core.pid), structs.replace(MAP, waits=("execute_model",)))
     try:
         engine.refresh(0)
         counted = iter([41, 41, 42, 43])  # before and after the reading, then later
