@@ -42,7 +42,8 @@ def check(window: Window) -> Iterator[Finding]:
 def _evidence(wiring: Wiring, lost: list[Stray], forgotten: list[Stray]) -> Iterator[Evidence]:
     yield Evidence(
         "wiring.front_requests",
-        f"the front end waits for {text.count(wiring.front_requests)}, the engine has {text.count(wiring.engine_requests)}",
+        f"the front end waits for {text.count(wiring.front_requests)}, "
+        f"the engine has {text.count(wiring.engine_requests)}",
     )
     for strays, side in ((lost, "front end"), (forgotten, "engine")):
         if strays:
