@@ -1,6 +1,8 @@
 """The application: one header, one view at a time, and a hand on the time that all of them show."""
 
 import gc
+import select
+import sys
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -24,6 +26,10 @@ from .lineview import LineView
 from .theme import THEME
 from .view import View, bound
 from .views import VIEWS
+
+
+TERMINAL_EVERY_S = 2.0
+"""How often it is asked whether the terminal is still there."""
 
 
 class Tabs(LineView):
@@ -121,6 +127,12 @@ class App(TextualApp[None]):
         self.view.focus()
         if self.frame is not None:
             self.view.show(self.frame)
+        if sys.__stdin__ is not None and sys.__stdin__.isatty():
+            self.set_interval(TERMINAL_EVERY_S, self._end_without_a_terminal)
+
+    def _end_without_a_terminal(self) -> None:
+        if sys.__stdin__ is not None and _hung_up(sys.__stdin__.fileno()):
+            self.exit()
 
     def on_unmount(self) -> None:
         self._feed.stop()
@@ -248,6 +260,13 @@ def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int
     app.run()
     if app.failure is not None:
         raise app.failure
+
+
+def _hung_up(terminal: int) -> bool:
+    """Its other end is closed (a connection broke, and no signal told): textual would read from it for ever."""
+    poll = select.poll()
+    poll.register(terminal, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _settled() -> None:

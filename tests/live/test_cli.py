@@ -142,6 +142,21 @@ def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
     os.close(ours)
 
 
+def test_a_screen_whose_terminal_is_gone_ends_by_itself(engine: Serving) -> None:
+    """A connection that breaks without a hangup; reading on from it would take a whole core of somebody's server."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    command = [*INFERDBG, "top", "--blackbox-dir", os.path.dirname(engine.box)]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as top:
+        os.close(its)
+        seen = b""
+        while b"verdict" not in seen:
+            assert select.select([ours], [], [], DEADLINE_S)[0], seen
+            seen += os.read(ours, 65536)
+        os.close(ours)
+        assert top.wait(DEADLINE_S) == 0
+
+
 def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path) -> None:
     done = inferdbg("record", engine.box, "-o", str(tmp_path / "none" / "run.idbg"))
     assert done.code == 3
