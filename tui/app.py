@@ -27,7 +27,6 @@ from .theme import THEME
 from .view import View, bound
 from .views import VIEWS
 
-
 TERMINAL_EVERY_S = 2.0
 """How often it is asked whether the terminal is still there."""
 
