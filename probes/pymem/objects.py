@@ -93,6 +93,9 @@ def read_attribute(reader: Reader, address: int, name: str, tries: int = 50) -> 
         pointer = int.from_bytes(after[8:], "little")
     raise Unreadable(f"{name} of the object at {address:#x} changes each time it is read")
 
+_LEAVE_POINTERS = ("list", "deque")
+"""What leaves a pointer where it was when its object goes: only the length and the ends, looked at last, tell."""
+
 
 class _Check(NamedTuple):
     """Bytes that a node was read from. ``links``: they are the pointers to its children."""
@@ -171,6 +174,8 @@ class _Walk:
             checks += [_Check(address, at, raw) for at, raw in node.fixed]
             checks += [_Check(address, at, raw, links=True) for at, raw in node.links]
             checks += self._edges(address, node)
+            if node.type is not None and node.type.kind in _LEAVE_POINTERS:
+                checks += [_Check(address, at, raw) for at, raw in node.fixed]
         if not checks:
             return changed
         now, missing = self.reader.memory.read_many([(check.at, len(check.before)) for check in checks])
