@@ -93,6 +93,7 @@ def read_attribute(reader: Reader, address: int, name: str, tries: int = 50) -> 
         pointer = int.from_bytes(after[8:], "little")
     raise Unreadable(f"{name} of the object at {address:#x} changes each time it is read")
 
+
 _LEAVE_POINTERS = ("list", "deque")
 """What leaves a pointer where it was when its object goes: only the length and the ends, looked at last, tell."""
 
