@@ -38,10 +38,12 @@ top: setup
 test: setup
 	@$(BIN)/python -m pytest -q --ignore tests/real
 
+REAL ?= tests/real tests/plugin/live_vllm.py tests/kv_events/live_compare.py
+
 # What needs a server that could not be installed is skipped with its reason.
 test-real: setup
 	@$(BIN)/python -m tests.real.install || echo "not every real server could be installed" >&2
-	@$(BIN)/python -m pytest -q -rs tests/real tests/plugin/live_vllm.py tests/kv_events/live_compare.py
+	@$(BIN)/python -m pytest -q -rs $(REAL)
 
 check: setup
 	@$(BIN)/ruff format --check .
