@@ -75,6 +75,13 @@ def streams(server: RealServer, count: int, tokens: int) -> Iterator[None]:
             thread.join(20)
 
 
+def order(server: RealServer, fault: str, text: str = "") -> None:
+    """Asks the plug-in of ``faulty`` for a fault; whole at once, it must never read a half-written order."""
+    folder = server.log.parent
+    (folder / f"{fault}.part").write_text(text)
+    (folder / f"{fault}.part").rename(folder / fault)
+
+
 def running(server: RealServer) -> int:
     return int(look(server)["snapshot"]["scheduler"].get("running") or 0)
 
@@ -129,7 +136,7 @@ def test_an_engine_that_waits_for_a_worker_that_sleeps_is_stuck_and_later_well(s
     """Nobody is stopped, and every process is in state S or R as any that waits."""
     with streams(server, 2, 400):
         eventually(lambda: running(server) or None)
-        (server.log.parent / "hang").write_text("25")
+        order(server, "hang", "25")
         found = eventually(lambda: finding(server, "step_stalled") or finding(server, "kernel_wedged"))
         assert found["severity"] == "stuck"
         assert found["next_step"]
@@ -160,7 +167,7 @@ def test_the_end_of_the_thread_that_answers_is_seen_though_all_is_quiet(server: 
     """The last one: this server is of no use afterwards."""
     with streams(server, 2, 200):
         eventually(lambda: running(server) or None)
-        (server.log.parent / "output").touch()
+        order(server, "output")
         found = eventually(lambda: finding(server, "output_thread_dead"))
         assert found["severity"] in ("stuck", "wrong", "dead")
         assert server.health() == 200
