@@ -1,6 +1,7 @@
 """What runs here: bundled engines and other people's servers, and which of them a PID, an address or nothing means."""
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -111,6 +112,12 @@ def of_pid(pid: int) -> "Engine":
                 f"process {pid} ({name}) has a black box, and it is damaged: {box.why}",
                 "it is made when an engine starts: only a new start makes another",
             )
+    ended = _how_it_ended(pid)
+    if ended is not None:
+        raise InferdbgError(
+            f"process {pid} ({name}) has ended{ended}; only its parent has not asked for its exit status yet",
+            "\n".join(_those_of(found)) or "inferdbg top   looks for what else runs here",
+        )
     return _of_unknown(pid, name, found)
 
 
@@ -120,6 +127,22 @@ def _comm_of(pid: int) -> str | None:
             return text.safe(file.read().strip())
     except OSError:
         return None
+
+
+def _how_it_ended(pid: int) -> str | None:
+    """Of a process that has ended and waits for its parent (a zombie): by what, where that can be seen. None of others.
+    The last field of proc_pid_stat(5), as waitpid(2) has it; the kernel shows 0 to whoever may not trace it."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[0] not in ("Z", "X"):
+        return None
+    status = int(fields[-1])
+    if os.WIFSIGNALED(status):
+        return f" by signal {os.WTERMSIG(status)} ({signal.strsignal(os.WTERMSIG(status)) or '?'})"
+    return f" with exit status {os.WEXITSTATUS(status)}" if os.WEXITSTATUS(status) else ""
 
 
 def _is_part_of_another(name: str | None) -> bool:
@@ -136,14 +159,17 @@ def _of_unknown(pid: int, name: str, found: "Found") -> "FoundServer":
     server = server_of(pid, now_mono_ns=time.monotonic_ns(), ask=_answers)
     if server is not None:
         return server
-    others = [f"inferdbg attach {handle_of(one)}   {line_of(one)}" for one in living(found)]
     raise InferdbgError(
         f"process {pid} ({name}) keeps no black box that can be seen from here, and is no server that inferdbg knows",
         "\n".join(
-            (*found.unseen, *others)
+            (*found.unseen, *_those_of(found))
             or ("engines started with `inferdbg serve` keep one, unless started with --no-blackbox",)
         ),
     )
+
+
+def _those_of(found: "Found") -> list[str]:
+    return [f"inferdbg attach {handle_of(one)}   {line_of(one)}" for one in living(found)]
 
 
 def of_url(url: str) -> "Engine":

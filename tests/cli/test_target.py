@@ -1,7 +1,10 @@
 """What a person names is found, and what is not found is said so that they can go on."""
 
 import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +119,16 @@ def test_what_is_no_regular_file_is_refused_before_it_is_opened(
 def test_only_plain_digits_are_a_pid(typed: str) -> None:
     with pytest.raises(InferdbgError, match="there is no file"):
         engine_of(typed)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("os.kill(os.getpid(), 9)", "by signal 9 (Killed)"), ("sys.exit(3)", "with exit status 3")]
+)
+def test_a_process_that_ended_and_is_not_collected_yet_is_said_to_have_ended(code: str, said: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", f"import os, sys; {code}"])
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(InferdbgError, match=f"process {child.pid} .* has ended {re.escape(said)}"):
+            engine_of(str(child.pid))
+    finally:
+        child.wait()
