@@ -55,8 +55,8 @@ def measure(engine: Engine) -> int:
     assert looker is not None
     assert objects is not None
     step = standing_of(MAP, stack(engine.reader, objects.thread)[0]).step
-    requests = _median_ms(lambda: looker.take(step, pool=False))
-    both = _median_ms(lambda: looker.take(step, pool=True))
+    requests = _median_ms(lambda: looker.take(step, pool=False, again=False))
+    both = _median_ms(lambda: looker.take(step, pool=True, again=False))
     bracket = _median_ms(lambda: engine.look(pool=False)) - requests
     sections = _median_ms(lambda: past.sections(engine, seen, {}, 0, Origin("memory", time.monotonic_ns()), many=True))
     print(f"{REQUESTS} requests with {HELD} blocks each, and the step     {requests:6.2f} ms   at most {REQUESTS_MS}")

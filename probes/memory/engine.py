@@ -124,7 +124,8 @@ class Engine:
                 self._await_next_step()
 
     def _once(self, *, pool: bool, whatever: bool) -> Seen:
-        """One try. Unless ``whatever``, _Moving where it would fall into a change."""
+        """One try. Unless ``whatever``, _Moving where it would fall into a change, and what it gives is only worth
+        something when it is consistent."""
         looker, objects = self._looker, self.objects
         assert looker is not None
         assert objects is not None
@@ -132,7 +133,7 @@ class Engine:
             reading = take(
                 self.reader,
                 objects.thread,
-                lambda: looker.take(standing_of(self.names, self._frames).step, pool=pool),
+                lambda: looker.take(standing_of(self.names, self._frames).step, pool=pool, again=whatever),
                 changing=self.names.changing,
                 loop=self.names.steps,
                 counter=self._counter,

@@ -1,5 +1,6 @@
 """Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +30,7 @@ class Row(NamedTuple):
     """A request as the engine has it; None is what this version does not tell. ``key``: address of its id."""
 
     id: str
-    key: int
     status: str
-    running: bool
     prompt_tokens: int | None
     computed_tokens: int | None
     in_flight: int | None
@@ -42,6 +41,8 @@ class Row(NamedTuple):
     arrival: float | None
     priority: int | None
     client: int | None
+    key: int
+    running: bool
     blocks: bytes
 
 
@@ -83,6 +84,7 @@ class Looker:
         self._order: NDArray[np.intp] = np.zeros(0, np.intp)
         self._sorted: Words = self.block_addresses
         self._columns: dict[str, str] | None = None
+        self._again = True
         self.missing: tuple[str, ...] = ()
         self._pool_slots = (
             Slots(reader, objects.places["pool"], [name for one in names.pool.values() for name in one])
@@ -90,8 +92,10 @@ class Looker:
             else None
         )
 
-    def take(self, step: Frame | None, *, pool: bool) -> Look:
-        """``step``: the call that runs a step, where one is under way. Unreadable when nothing stood still."""
+    def take(self, step: Frame | None, *, pool: bool, again: bool = True) -> Look:
+        """``step``: the call that runs a step, where one is under way. ``again``: as of bulk.table. Unreadable when
+        nothing stood still."""
+        self._again = again
         scheduler, names = self.objects.scheduler, self.names
         pointers = scheduler.pointers()
         word = {ours: chosen(theirs, pointers) for ours, theirs in names.scheduler.items()}
@@ -155,19 +159,19 @@ class Looker:
         keys, addresses = [key for key, _ in pairs], [address for _, address in pairs]
         columns = self._request_columns(addresses[0])
         kinds: dict[str, Column] = dict.fromkeys(columns.values(), "value")
-        found = table(self.reader, addresses, kinds)
+        found = table(self.reader, addresses, kinds, again=self._again)
         tables = self._tables(dict.fromkeys(keys))
-        rows: dict[int, Row] = {}
         unknown: list[Value] = [None] * len(addresses)
-        told = [found.values[columns[ours]] if ours in columns else unknown for ours in _ROW]
-        wrong = (found.changing | found.foreign).tolist()
-        for number, (address, key, values) in enumerate(zip(addresses, keys, zip(*told, strict=True), strict=True)):
-            if wrong[number]:
-                continue
-            row = _row(key, address in held, tables.get(key, b""), *values)
-            if row is not None:
-                rows[address] = row
-        return rows, len(addresses) - len(rows)
+        told = [take(found.values[columns[ours]] if ours in columns else unknown) for ours, take in _ROW.items()]
+        running, blocks = [address in held for address in addresses], [tables.get(key, b"") for key in keys]
+        rows = map(Row._make, zip(*told, keys, running, blocks, strict=True))
+        sound = (~(found.changing | found.foreign)).tolist()
+        kept = {
+            address: row
+            for address, row, fits in zip(addresses, rows, sound, strict=True)
+            if fits and isinstance(row.id, str)
+        }
+        return kept, len(addresses) - len(kept)
 
     def _request_columns(self, address: int) -> dict[str, str]:
         """Our words to the names that a request has them under here."""
@@ -187,7 +191,7 @@ class Looker:
         if place is None:
             return {}
         pairs = self.reader.dict_pairs(place)
-        blocks, sizes = items_of_many(self.reader, [value for _, value in pairs])
+        blocks, sizes = items_of_many(self.reader, [value for _, value in pairs], again=self._again)
         self._know_blocks()
         if not len(blocks) or not len(self._sorted):
             return {}
@@ -243,7 +247,7 @@ class Looker:
         if rest:
             read = read_all(self.reader, [addresses[number] for number in rest], _NUMBER)
             for number, value in zip(rest, read, strict=True):
-                found[number] = _int(value)
+                found[number] = value if isinstance(value, int) else None
         return found
 
     # -- pool
@@ -284,7 +288,10 @@ class Looker:
             self.missing = tuple(dict.fromkeys([*self.missing, *lacks]))
             return None
         found = table(
-            self.reader, self.block_addresses, {references: "integer", hashed: "digest", following: "pointer"}
+            self.reader,
+            self.block_addresses,
+            {references: "integer", hashed: "digest", following: "pointer"},
+            again=self._again,
         )
         if (found.changing | found.foreign).any() or not found.known[references].all():
             raise Unreadable("the pool changes each time it is read")
@@ -304,35 +311,40 @@ class Looker:
         return int(self._numbers_of(np.array([pointer], np.uint64))[0])
 
 
-_ROW = (
-    "id", "status", "prompt_tokens", "computed_tokens", "in_flight", "outputs", "drafts", "max_output_tokens",
-    "preemptions", "arrival", "priority", "client",
-)  # fmt: skip
-"""What a map says of a request, in the order in which _row takes it."""
+def _as_they_are(column: list[Value]) -> list[Value]:
+    return column
 
 
-def _row(
-    key: int, running: bool, blocks: bytes, name: Value, status: Value, prompt: Value, computed: Value,
-    in_flight: Value, outputs: Value, drafts: Value, limit: Value, preemptions: Value, arrival: Value,
-    priority: Value, client: Value,
-) -> Row | None:  # fmt: skip
-    """None for what is no request."""
-    if not isinstance(name, str):
-        return None
-    return Row(
-        name, key, status.name if isinstance(status, Member) else str(status), running, _int(prompt), _int(computed),
-        _int(in_flight), _size(outputs), _size(drafts), _int(limit), _int(preemptions), _float(arrival),
-        _int(priority), _int(client), blocks,
-    )  # fmt: skip
+def _ints(column: list[Value]) -> list[int | None]:
+    return [value if isinstance(value, int) else None for value in column]
 
 
-def _int(value: Value) -> int | None:
-    return value if isinstance(value, int) else None
+def _floats(column: list[Value]) -> list[float | None]:
+    return [float(value) if isinstance(value, int | float) else None for value in column]
 
 
-def _float(value: Value) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _sizes(column: list[Value]) -> list[int | None]:
+    """Of what was not read itself."""
+    return [value.size if isinstance(value, Unread) else None for value in column]
 
 
-def _size(value: Value) -> int | None:
-    return value.size if isinstance(value, Unread) else None
+def _names(column: list[Value]) -> list[str]:
+    """Of members of an Enum."""
+    return [value.name if isinstance(value, Member) else str(value) for value in column]
+
+
+_ROW: dict[str, Callable[[list[Value]], Sequence[object]]] = {
+    "id": _as_they_are,
+    "status": _names,
+    "prompt_tokens": _ints,
+    "computed_tokens": _ints,
+    "in_flight": _ints,
+    "outputs": _sizes,
+    "drafts": _sizes,
+    "max_output_tokens": _ints,
+    "preemptions": _ints,
+    "arrival": _floats,
+    "priority": _ints,
+    "client": _ints,
+}
+"""What a map says of a request, in the order in which Row begins."""

@@ -91,9 +91,9 @@ def items(reader: Reader, address: int) -> Words:
     raise Unreadable(f"the list at {address:#x} changes each time it is read")
 
 
-def items_of_many(reader: Reader, addresses: Sequence[int]) -> tuple[Words, list[int]]:
-    """The items of many lists, one behind the other, and how many each has; in three reads. Unreadable when one of
-    them is no list, or keeps changing."""
+def items_of_many(reader: Reader, addresses: Sequence[int], *, again: bool = True) -> tuple[Words, list[int]]:
+    """The items of many lists, one behind the other, and how many each has; in three reads, or two without ``again``
+    (see ``table``). Unreadable when one of them is no list, or keeps changing."""
     if not addresses:
         return np.zeros(0, np.uint64), []
     heads_at = [(address + 8, 32) for address in addresses]
@@ -106,17 +106,26 @@ def items_of_many(reader: Reader, addresses: Sequence[int]) -> tuple[Words, list
         if any(size > min(room, _MOST_ITEMS) for size, room in zip(sizes, words[:, 3].tolist(), strict=True)):
             continue
         ranges = [(start, 8 * size) for start, size in zip(words[:, 2].tolist(), sizes, strict=True) if size]
-        raw, missing = reader.memory.read_many([*ranges, *heads_at])
+        raw, missing = reader.memory.read_many([*ranges, *heads_at] if again else ranges)
         held = 8 * sum(sizes)
-        if not missing and raw[held:] == heads:
+        if not missing and (not again or raw[held:] == heads):
             return np.frombuffer(raw, np.uint64, held >> 3), sizes
     raise Unreadable("these lists change each time they are read")
 
 
 def table(
-    reader: Reader, addresses: Words | Sequence[int], columns: Mapping[str, Column], limits: Limits = USUAL
+    reader: Reader,
+    addresses: Words | Sequence[int],
+    columns: Mapping[str, Column],
+    limits: Limits = USUAL,
+    *,
+    again: bool = True,
 ) -> Table:
-    """Attributes of objects of one class, that of the first. InferdbgError when it has no such attributes."""
+    """Attributes of objects of one class, that of the first. InferdbgError when it has no such attributes.
+
+    ``again``: reads all once more and tries rows anew that differ. Without, in half the time, what changes meanwhile
+    may be torn and in no row: for readings that are thrown away unless reading.take calls them consistent.
+    """
     wanted = np.asarray(addresses, dtype=np.uint64)
     kind = reader.type_of(int(wanted[0])) if len(wanted) else None
     found = Table(
@@ -137,7 +146,7 @@ def table(
         rows = rows[~odd[rows]]
         for _ in range(_TRIES):
             if len(rows) and kind is not None:
-                rows = _Reading(reader, kind, wanted, limits).fill(found, objects, rows, columns)
+                rows = _Reading(reader, kind, wanted, limits, again).fill(found, objects, rows, columns)
                 reader.buffers.take_back()
         found.changing[rows] = True
     found.values.update({name: column.tolist() for name, column in objects.items()})
@@ -147,8 +156,9 @@ def table(
 class _Reading:
     """One try at some of the rows."""
 
-    def __init__(self, reader: Reader, kind: Type, addresses: Words, limits: Limits) -> None:
+    def __init__(self, reader: Reader, kind: Type, addresses: Words, limits: Limits, again: bool) -> None:
         self.reader = reader
+        self.again = again
         self.kind = kind
         self.addresses = addresses
         self.limits = limits
@@ -187,7 +197,7 @@ class _Reading:
                 found.integers[name][rows], found.known[name][rows] = self._integers(pointers[name])
             else:
                 objects[name][rows] = next(decoded)
-        return rows[self._changed(len(rows))]
+        return rows[self._changed(len(rows))] if self.again else rows[:0]
 
     def _changed(self, count: int) -> Mask:
         changed = np.zeros(count, np.bool_)
