@@ -1,10 +1,13 @@
 """Every error becomes a line, a hint and the documented exit code; every verb says how it is used."""
 
+import importlib.abc
 import shlex
+import sys
 
 import click
 import pytest
 
+from inferdbg.__main__ import main as begin
 from inferdbg.cli.main import Verbs, cli, main
 from inferdbg.cli.options import writer
 from inferdbg.cli.output import Output
@@ -140,3 +143,14 @@ def test_a_recording_without_a_name_is_refused() -> None:
     with pytest.raises(InferdbgError, match="has no name") as caught:
         writer("", force=False)
     assert (caught.value.code, caught.value.hint) == (Exit.USAGE, "name a file, like run.idbg")
+
+
+def test_an_interrupt_during_the_imports_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "inferdbg.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "inferdbg.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    assert begin() == Exit.INTERRUPTED
