@@ -64,6 +64,21 @@ def make_tiny_model() -> None:
     write_folder(tiny_model(), config, tiny_weights(config))
 
 
+def model_of_135m() -> Path:
+    """A random Llama of the shape of SmolLM2-135M, made at the first call (270 MB): its steps take as long."""
+    folder = ROOT / "135m"
+    if not (folder / "config.json").exists():
+        import torch
+
+        from inferdbg.engine.tiny_model import tiny_config, tiny_weights, write_folder
+
+        config = tiny_config(
+            layers=30, hidden_size=576, intermediate_size=1536, heads=9, kv_heads=3, head_size=64, vocabulary=49152
+        )
+        write_folder(folder, config, tiny_weights(config, torch.bfloat16))
+    return folder
+
+
 def _requirements(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))

@@ -1,14 +1,17 @@
 """Is what is read from vLLM's memory what vLLM's scheduler had in that step? And does a client notice the reading?
 
-    python -m tests.real.memory_truth [READINGS [MINUTES]]      10,000 by default; needs `make real`. What was read
-                                                                by then is compared
+    python -m tests.real.memory_truth [--readings 10000] [--minutes 30] [--tiny]       needs `make real`
 
 The plug-in writes down the exact state after each schedule() and update_from_output() (probes/vllm_plugin/truth.py).
 Every reading that is called consistent is compared with the line of its step, field by field. Wrong ones must not be;
 of readings of a running server at most 5 % may be labelled as inconsistent. A part of them is made while the engine
-core is stopped by SIGSTOP, wherever that catches it.
+core is stopped by SIGSTOP, wherever that catches it. What was read after so many minutes is compared.
+
+The model has the shape of SmolLM2-135M. That of ``--tiny`` runs a step in a few ms, of which the exact record of the
+plug-in takes a good part: no served model has as little time between two changes.
 """
 
+import argparse
 import contextlib
 import http.client
 import itertools
@@ -35,10 +38,9 @@ from inferdbg.probes.memory.look import Look
 from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.vllm_plugin.carry import package_files
 
+from .install import model_of_135m, tiny_model
 from .servers import SMALL_POOL, RealServer, vllm
 
-READINGS = 10_000
-MINUTES = 30.0
 MOST_LABELLED = 0.05
 STOPPED_EVERY = 25
 GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 4, 8.0, 10
@@ -57,19 +59,25 @@ class Taken(NamedTuple):
     look: Look | None
 
 
-def main(readings: int, minutes: float) -> int:
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.real.memory_truth")
+    parser.add_argument("--readings", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--tiny", action="store_true")
+    wanted = parser.parse_args(arguments)
+    model = tiny_model() if wanted.tiny else model_of_135m()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         truth = folder / "truth.jsonl"
         env = {"INFERDBG": "1", "INFERDBG_TRUTH": str(truth), "INFERDBG_BLACKBOX_DIR": name}
         env["PYTHONPATH"] = str(_carried(folder / "plugin"))
-        with vllm(folder, *SMALL_POOL, env=env) as server, load(server, 9):
+        with vllm(folder, *SMALL_POOL, env=env, model=model) as server, load(server, 9):
             time.sleep(2)
-            end = time.monotonic() + 60 * minutes
-            taken = list(itertools.takewhile(lambda _: time.monotonic() < end, read_many(server, readings)))
+            end = time.monotonic() + 60 * wanted.minutes
+            taken = list(itertools.takewhile(lambda _: time.monotonic() < end, read_many(server, wanted.readings)))
         wrong = compared(taken, truth)
         told = _tell(taken, wrong)
-        with vllm(folder, *SMALL_POOL) as server:
+        with vllm(folder, *SMALL_POOL, model=model) as server:
             noticed = gaps(server)
     return 0 if told and noticed else 1
 
@@ -275,5 +283,4 @@ def _carried(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    arguments = [float(word) for word in sys.argv[1:]]
-    sys.exit(main(int(arguments[0]) if arguments else READINGS, arguments[1] if len(arguments) > 1 else MINUTES))
+    sys.exit(main(sys.argv[1:]))

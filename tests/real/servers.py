@@ -58,14 +58,20 @@ class RealServer:
 
 @contextlib.contextmanager
 def vllm(
-    folder: Path, *arguments: str, env: dict[str, str] | None = None, ready: bool = True, port: int | None = None
+    folder: Path,
+    *arguments: str,
+    env: dict[str, str] | None = None,
+    ready: bool = True,
+    port: int | None = None,
+    model: Path | None = None,
 ) -> Iterator[RealServer]:
-    """``vllm serve`` of the tiny model on a free port of this machine, unless one is named; its log in ``folder``.
-    ``ready``: wait until it answers."""
+    """``vllm serve`` of a model (default: the tiny one) on a port of this machine (default: a free one); its log in
+    ``folder``. ``ready``: wait until it answers."""
     port = free_port() if port is None else port
     command = [
-        str(install.ROOT / "vllm" / "bin" / "vllm"), "serve", str(install.tiny_model()), "--served-model-name", "tiny",
-        "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--enforce-eager", *arguments,
+        str(install.ROOT / "vllm" / "bin" / "vllm"), "serve", str(model or install.tiny_model()),
+        "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16",
+        "--enforce-eager", *arguments,
     ]  # fmt: skip
     settings = {
         "HF_HUB_OFFLINE": "1",
