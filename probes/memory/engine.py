@@ -135,7 +135,7 @@ class Engine:
                 objects.thread,
                 lambda: looker.take(standing_of(self.names, self._frames).step, pool=pool, again=whatever),
                 changing=self.names.changing,
-                loop=self.names.steps,
+                loop=(*self.names.waits, *self.names.steps),
                 counter=self._counter,
                 seen=self._any if whatever else self._settled,
                 tries=1,

@@ -10,7 +10,7 @@ stack that never stood still says so.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
@@ -111,22 +111,28 @@ def _names(reader: Reader) -> dict[int, str]:
     return names
 
 
-def stack(reader: Reader, thread: int) -> tuple[tuple[Frame, ...], bool]:
-    """The frames of a thread, and whether they stood still while they were read. Unreadable when it has ended."""
+def stack(reader: Reader, thread: int, within: Collection[str] = ()) -> tuple[tuple[Frame, ...], bool]:
+    """The frames of a thread, and whether they stood still while they were read. Unreadable when it has ended.
+
+    ``within``: of the innermost call of one of these functions, and those around it, it is enough that they stood
+    still: what they call may come and go, as in one that asks again and again for an answer.
+    """
     last: tuple[Frame, ...] | None = None
     failure = None
     for _ in range(_TRIES):
         try:
             top, raw = _walk(reader, thread)
-            frames = tuple(_frames(reader, raw))
-            again, missing = reader.memory.read_many([(address, _span(reader)) for address, _ in raw])
-            settled = not missing and again == b"".join(part for _, part in raw) and _top(reader, thread) == top
+            numbered = list(_frames(reader, raw))
+            inner = next((number for number, frame in numbered if frame.function in within), 0)
+            again, missing = reader.memory.read_many([(address, _span(reader)) for address, _ in raw[inner:]])
+            settled = not missing and again == b"".join(part for _, part in raw[inner:])
+            settled = settled and (inner > 0 or _top(reader, thread) == top)
         except Unreadable as error:
             failure = error
             continue
+        last = tuple(frame for _, frame in numbered)
         if settled:
-            return frames, True
-        last = frames
+            return last, True
     if last is None:
         raise failure or Unreadable(f"no stack of the thread at {thread:#x}")
     return last, False
@@ -157,9 +163,10 @@ def _walk(reader: Reader, thread: int) -> tuple[int, list[tuple[int, bytes]]]:
     return top, raw
 
 
-def _frames(reader: Reader, raw: list[tuple[int, bytes]]) -> Iterator[Frame]:
+def _frames(reader: Reader, raw: list[tuple[int, bytes]]) -> Iterator[tuple[int, Frame]]:
+    """Those that run Python code, with their numbers among all."""
     layout = reader.layout
-    for address, part in raw:
+    for number, (address, part) in enumerate(raw):
         if layout.owner is not None and part[layout.owner] in _CSTACK_OWNERS:
             continue
         (code,) = struct.unpack_from("<Q", part, layout.code)
@@ -170,7 +177,7 @@ def _frames(reader: Reader, raw: list[tuple[int, bytes]]) -> Iterator[Frame]:
             (instruction,) = struct.unpack_from("<i", part, layout.instruction)
         else:
             (instruction,) = struct.unpack_from("<Q", part, layout.instruction)
-        yield _frame(reader, address, code, instruction)
+        yield number, _frame(reader, address, code, instruction)
 
 
 def _frame(reader: Reader, address: int, code: int, instruction: int) -> Frame:

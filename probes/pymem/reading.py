@@ -54,9 +54,10 @@ def take(
     """Takes a value, and again while it is not consistent, ``tries`` times at most; the last is given.
 
     ``thread``: address of the one that changes things (``frames.Thread``). ``changing``: functions in which what is
-    read may be half-changed. ``loop``: the function that calls them, or several of which one does: what it calls may
-    move meanwhile, but not itself; None: nothing may. ``counter``: reads a number that each step raises. ``seen``: is
-    told the stack before the value is taken; when it raises Unreadable the value is not.
+    read may be half-changed. ``loop``: the function that calls them, or several of which one does, and those in which
+    it only waits: what the innermost of these calls may move meanwhile, but not itself; None: nothing may.
+    ``counter``: reads a number that each step raises. ``seen``: is told the stack before the value is taken; when it
+    raises Unreadable the value is not.
     Unreadable when the value or the stack could not be read in any try.
     """
     loops = (loop,) if isinstance(loop, str) else loop or ()
@@ -86,12 +87,12 @@ def _once(
     seen: Callable[[tuple[Frame, ...]], None] | None,
 ) -> Reading[T]:
     first = counter() if counter is not None else None
-    before, settled = stack(reader, thread)
+    before, settled = stack(reader, thread, loops)
     if seen is not None:
         seen(before)
     place = _place(reader, before, loops)
     found = value()
-    after, settled_after = stack(reader, thread)
+    after, settled_after = stack(reader, thread, loops)
     last = counter() if counter is not None else None
     steps = last - first if first is not None and last is not None else None
     if steps:
