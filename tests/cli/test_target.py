@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from inferdbg.cli.here import joined, nothing_found, the_only_one
 from inferdbg.cli.naming import line_of, name_of
-from inferdbg.cli.target import engine_of, probes_of, source_of, source_of_file
+from inferdbg.cli.target import brief_source, engine_of, probes_of, source_of, source_of_file
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.discovery import Found, FoundEngine
 from inferdbg.probes.servers import FoundServer, Member
@@ -119,6 +119,14 @@ def test_what_is_no_regular_file_is_refused_before_it_is_opened(
 def test_only_plain_digits_are_a_pid(typed: str) -> None:
     with pytest.raises(InferdbgError, match="there is no file"):
         engine_of(typed)
+
+
+def test_who_looks_gives_way_to_the_server() -> None:
+    try:
+        brief_source(LIVING)
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 @pytest.mark.parametrize(
