@@ -1,6 +1,6 @@
 """Is what is read from vLLM's memory what vLLM's scheduler had in that step? And does a client notice the reading?
 
-    python -m tests.real.memory_truth [--readings 10000] [--minutes 30] [--tiny]       needs `make real`
+    python -m tests.real.memory_truth [--readings 10000] [--minutes 30] [--tiny] [--gaps-only]     needs `make real`
 
 The plug-in writes down the exact state after each schedule() and update_from_output() (probes/vllm_plugin/truth.py).
 Every reading that is called consistent is compared with the line of its step, field by field. Wrong ones must not be;
@@ -20,13 +20,14 @@ import os
 import random
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ from .servers import SMALL_POOL, RealServer, vllm
 
 MOST_LABELLED = 0.05
 STOPPED_EVERY = 25
-GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 4, 8.0, 10
+GAP_WINDOWS, GAP_WINDOW_S, GAP_HZ = 6, 8.0, 10
 _HEAD = 16
 _VOCABULARY = 200  # token ids that any model has
 
@@ -64,22 +65,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--readings", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--gaps-only", action="store_true")
+    parser.add_argument("--read-as-told", type=int, metavar="PID", help=argparse.SUPPRESS)
     wanted = parser.parse_args(arguments)
+    if wanted.read_as_told is not None:
+        return read_as_told(wanted.read_as_told)
     model = tiny_model() if wanted.tiny else model_of_135m()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        truth = folder / "truth.jsonl"
-        env = {"INFERDBG": "1", "INFERDBG_TRUTH": str(truth), "INFERDBG_BLACKBOX_DIR": name}
-        env["PYTHONPATH"] = str(_carried(folder / "plugin"))
-        with vllm(folder, *SMALL_POOL, env=env, model=model) as server, load(server, 9):
-            time.sleep(2)
-            end = time.monotonic() + 60 * wanted.minutes
-            taken = list(itertools.takewhile(lambda _: time.monotonic() < end, read_many(server, wanted.readings)))
-        wrong = compared(taken, truth)
-        told = _tell(taken, wrong)
-        with vllm(folder, *SMALL_POOL, model=model) as server:
+        told = wanted.gaps_only or _right(Path(name), wanted.readings, 60 * wanted.minutes, model)
+        with vllm(Path(name), *SMALL_POOL, model=model) as server:
             noticed = gaps(server)
     return 0 if told and noticed else 1
+
+
+def _right(folder: Path, readings: int, seconds: float, model: Path) -> bool:
+    truth = folder / "truth.jsonl"
+    env = {"INFERDBG": "1", "INFERDBG_TRUTH": str(truth), "INFERDBG_BLACKBOX_DIR": str(folder)}
+    env["PYTHONPATH"] = str(_carried(folder / "plugin"))
+    with vllm(folder, *SMALL_POOL, env=env, model=model) as server, load(server, 9):
+        time.sleep(2)
+        end = time.monotonic() + seconds
+        taken = list(itertools.takewhile(lambda _: time.monotonic() < end, read_many(server, readings)))
+    return _tell(taken, compared(taken, truth))
 
 
 def read_many(server: RealServer, readings: int) -> Iterator[Taken]:
@@ -184,36 +191,66 @@ def _tell(taken: list[Taken], wrong: list[str]) -> bool:
 
 
 def gaps(server: RealServer) -> bool:
-    """Gaps between the pieces of a stream, with a reader at 10 Hz and without, in turns."""
+    """Gaps between the pieces of a stream, with a reader of its own process at 10 Hz and without, in turns. Noise is
+    what windows without it differ by among each other."""
     core = server.children()["VLLM::EngineCor"]
-    seen: dict[bool, list[float]] = {False: [], True: []}
-    with load(server, 3):
-        engine = Engine(open_process(core), MAP)
-        engine.refresh(time.monotonic_ns())
-        for turn, reads in itertools.product(range(GAP_WINDOWS), (False, True)):
-            over = threading.Event()
-            reader = threading.Thread(target=_read_at, args=(engine, over, reads), name="reads")
-            reader.start()
-            found = _stream(server, GAP_WINDOW_S, turn)
-            over.set()
-            reader.join()
-            seen[reads] += found
-    print("gaps between pieces       mean   median      p99      max   pieces   (several tokens may come in one)")
-    for reads, found in seen.items():
-        ordered = sorted(found)
-        p99 = ordered[int(0.99 * len(ordered))]
+    windows: dict[bool, list[list[float]]] = {False: [], True: []}
+    with load(server, 3), _reader(core) as reads:
+        for turn in range(2 * GAP_WINDOWS):
+            reading = turn % 2 == 1
+            reads(reading)
+            windows[reading].append(_stream(server, GAP_WINDOW_S, turn))
+    print("gaps between pieces       mean   median      p99      max   pieces   means of the windows, ms")
+    for reading, found in windows.items():
+        ordered = sorted(gap * 1e3 for gaps in found for gap in gaps)
+        means = " ".join(f"{statistics.mean(gaps) * 1e3:.1f}" for gaps in found)
         print(
-            f"    {'read at 10 Hz' if reads else 'alone':17}  {statistics.mean(found) * 1e3:7.2f} "
-            f" {statistics.median(found) * 1e3:7.2f} "
-            f"{p99 * 1e3:7.2f}  {ordered[-1] * 1e3:7.2f}  {len(found):7,}   ms"
+            f"    {'read at 10 Hz' if reading else 'alone':17}  {statistics.mean(ordered):7.2f} "
+            f" {statistics.median(ordered):7.2f}  {ordered[int(0.99 * len(ordered))]:7.2f}  {ordered[-1]:7.2f} "
+            f" {len(ordered):7,}   {means}"
         )
-    return statistics.mean(seen[True]) < 1.15 * statistics.mean(seen[False])
+    alone, read = ([statistics.median(gaps) for gaps in windows[reading]] for reading in (False, True))
+    noise = max(alone) - min(alone)
+    apart = statistics.median(read) - statistics.median(alone)
+    print(f"medians of the windows differ by {apart * 1e3:.2f} ms; those without a reader by {noise * 1e3:.2f}")
+    return apart <= noise
 
 
-def _read_at(engine: Engine, over: threading.Event, reads: bool) -> None:
-    while not over.wait(1 / GAP_HZ):
-        if reads:
+@contextlib.contextmanager
+def _reader(core: int) -> Iterator[Callable[[bool], None]]:
+    """A process that reads the engine core at 10 Hz while it is told to."""
+    program = [sys.executable, "-m", "tests.real.memory_truth", "--read-as-told", str(core)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said, answered = process.stdin, process.stdout
+
+        def tell(reading: bool) -> None:
+            said.write(f"{int(reading)}\n")
+            said.flush()
+            answered.readline()
+
+        tell(False)
+        yield tell
+        said.close()
+
+
+def read_as_told(core: int) -> int:
+    """A line ``1`` begins the reading, ``0`` ends it; each is answered."""
+    engine = Engine(open_process(core), MAP)
+    engine.refresh(time.monotonic_ns())
+    reading = threading.Event()
+
+    def read() -> None:
+        while reading.wait():
             engine.look(pool=True)
+            time.sleep(1 / GAP_HZ)
+
+    threading.Thread(target=read, daemon=True).start()
+    for line in sys.stdin:
+        (reading.set if line.strip() == "1" else reading.clear)()
+        print("told", flush=True)
+    return 0
 
 
 def _stream(server: RealServer, for_s: float, number: int) -> list[float]:
