@@ -18,6 +18,7 @@ from .maps import EngineMap
 from .maps.vllm_v1 import MAP
 from .memory.engine import Engine, Seen
 from .memory.past import Past
+from .memory.reuse import Reuses
 from .memory.wires import Wires
 from .pymem.opening import open_process
 
@@ -47,6 +48,7 @@ class VllmMemory:
         self.names: EngineMap = MAP
         self._engine: Engine | None = None
         self._past = Past()
+        self._reuses = Reuses()
         self._wires: Wires | None = None
         self._pool_ns: int | None = None
 
@@ -67,9 +69,17 @@ class VllmMemory:
             self._pool_ns = read_ns
         front = wires.front_requests(read_ns)
         wall_to_mono_ns = read_ns - time.time_ns()
-        sections = self._past.sections(engine, seen, front, wall_to_mono_ns, origin, many=self._is_large(engine))
+        told = self._reuses.of(engine, seen)
+        sections = self._past.sections(
+            engine, seen, front, wall_to_mono_ns, origin, told=told, many=self._is_large(engine)
+        )
         sections["wiring"] = wires.section(seen, self._past.numbers, origin)
-        return Reading(sections, "ok" if seen.consistent else "torn", _words(engine, seen, wires), mono_ns=read_ns)
+        return Reading(
+            sections,
+            "ok" if seen.consistent else "torn",
+            _words(engine, seen, wires, self._reuses.missing),
+            mono_ns=read_ns,
+        )
 
     def close(self) -> None:
         if self._wires is not None:
@@ -107,7 +117,7 @@ class VllmMemory:
         )
 
 
-def _words(engine: Engine, seen: Seen, wires: Wires) -> str:
+def _words(engine: Engine, seen: Seen, wires: Wires, absent: tuple[str, ...]) -> str:
     words = []
     if seen.look is None:
         words.append(f"requests and blocks could not be read: {seen.label}")
@@ -115,7 +125,7 @@ def _words(engine: Engine, seen: Seen, wires: Wires) -> str:
         words.append(f"numbers may not fit together: read {seen.label}")
     if seen.look is not None and seen.look.doubtful:
         words.append(f"{text.counted(seen.look.doubtful, 'request')} changed while they were read and are left out")
-    missing = engine.missing
+    missing = (*engine.missing, *absent)
     if missing:
         words.append(f"this vLLM does not have {', '.join(missing)}")
     if wires.problem:

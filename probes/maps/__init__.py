@@ -21,7 +21,8 @@ class EngineMap(Struct, frozen=True):
 
     ``output``: local variable of a step's function that holds what was scheduled. ``objects``: our word to paths of
     long-lived objects. ``scheduler``, ``pool``, ``free_queue``: our word to attributes of these three. ``request``:
-    our word to attributes of a request. ``scheduled``: to attributes of what a step scheduled. ``facts``: to paths of
+    our word to attributes of a request; ``reuse``: to those that tell what of its prompt may be found again.
+    ``scheduled``: to attributes of what a step scheduled. ``facts``: to paths of
     what never changes. ``statuses``: the engine's word for how a request is to ours; others are waiting.
     ``threads``: how the names of threads begin that must be there, to what each does. ``queues``: our word to paths
     of queues between threads.
@@ -46,6 +47,7 @@ class EngineMap(Struct, frozen=True):
     free_queue: dict[str, Names]
     block: dict[str, Names]
     request: dict[str, Names]
+    reuse: dict[str, Names]
     scheduled: dict[str, Names]
     facts: dict[str, Names]
     statuses: dict[str, str]

@@ -95,6 +95,15 @@ MAP = EngineMap(
         "priority": ("priority",),
         "client": ("client_index",),
     },
+    reuse={
+        "hashes": ("block_hashes",),
+        "adapter": ("lora_request",),
+        "adapter name": ("lora_name",),
+        "salt": ("cache_salt",),
+        "images": ("mm_features", "mm_hashes"),
+        "embeddings": ("prompt_embeds",),
+        "skips": ("skip_reading_prefix_cache",),
+    },
     scheduled={"tokens": ("num_scheduled_tokens",)},
     facts={
         "model.name": (

@@ -20,6 +20,7 @@ from . import sections
 from .engine import Engine, Seen
 from .front import FrontRequest
 from .look import Look, Row
+from .reuse import Told
 
 _MOST_EVENTS = 4096
 
@@ -50,8 +51,9 @@ class Past:
         origin: Origin,
         *,
         many: bool,
+        told: Mapping[str, Told] | None = None,
     ) -> dict[str, Struct]:
-        """``many``: the pool is read less often than the rest."""
+        """``many``: the pool is read less often than the rest. ``told``: by id of the request."""
         now_ns, names, facts = origin.mono_ns, engine.names, engine.facts
         found: dict[str, Struct] = {"server": sections.server(facts, names.engine, engine.version, engine.pid, origin)}
         pulse = self._pulse(seen, origin)
@@ -62,7 +64,9 @@ class Past:
             return found
         self._number(look.rows)
         found["scheduler"] = sections.scheduler(look, seen.step, names.statuses, origin)
-        found["requests"] = sections.requests(look, self.numbers, front, facts, names.statuses, wall_to_mono_ns, origin)
+        found["requests"] = sections.requests(
+            look, self.numbers, front, facts, names.statuses, wall_to_mono_ns, origin, told or {}
+        )
         cache = self._kvcache(look, facts, origin, many=many)
         if cache is not None:
             found["kvcache"] = cache

@@ -22,7 +22,9 @@ from ..engine_blocks import filled_column, more_than_one, unfilled_blocks
 from .found import Fact
 from .front import FrontRequest
 from .look import Look, PoolSeen, Row
+from .reuse import Told
 
+_UNTOLD = Told(None, None)
 _MOST_HOLDERS = 0xFFFF
 _NS = 1_000_000_000
 
@@ -35,11 +37,12 @@ def requests(
     statuses: Mapping[str, str],
     wall_to_mono_ns: int,
     origin: Origin,
+    told: Mapping[str, Told],
 ) -> Requests:
     """``numbers``: of each request by its id. ``wall_to_mono_ns``: what to add to a wall clock time."""
     waits = waiting_reasons(look, numbers, facts, statuses)
     found = [
-        _request(row, numbers[row.id], front.get(row.id), waits.get(row.id), statuses, wall_to_mono_ns)
+        _request(row, numbers[row.id], front.get(row.id), waits.get(row.id), statuses, wall_to_mono_ns, told)
         for row in look.rows
     ]
     found.sort(key=lambda request: request.number)
@@ -53,7 +56,9 @@ def _request(
     wait: Wait | None,
     statuses: Mapping[str, str],
     wall_to_mono_ns: int,
+    told: Mapping[str, Told],
 ) -> Request:
+    found = told.get(row.id, _UNTOLD)
     return Request(
         number=number,
         id=row.id,
@@ -71,6 +76,9 @@ def _request(
         wait=wait,
         blocks=row.blocks,
         priority=row.priority,
+        reuse=found.reuse,
+        adapter=found.adapter,
+        client=row.client,
     )
 
 

@@ -22,6 +22,30 @@ class Wait(Struct, frozen=True, omit_defaults=True, gc=False):
     behind: int | None = None
 
 
+Missed = Literal["never seen", "evicted", "partial block", "skipped", "caching off"]
+"""Why a prefix ends where it ends. ``never seen``: we have not seen the first block that was not there; ``evicted``: we
+had seen it; ``partial block``: all full blocks were there, and what is not full is never cached; ``skipped``: the
+request does not want to use the cache; ``caching off``: there is none."""
+
+
+class Reuse(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the prefix cache had for a request that was about to be computed, as inferred from the hashes of both: what
+    the engine then took is ``Request.cached_tokens``.
+
+    ``prefix``: hash of the first block of the prompt, 16 hexadecimal digits: requests that begin alike have it in
+    common (None: the prompt is shorter than a block, or there is no caching). ``full_blocks``: of the prompt; of these
+    ``found_blocks`` leading ones were there (None: when it came was not seen). The next one was the first to miss.
+    ``keys``: what else than tokens its hashes depend on (adapter, salt, images, embeddings): under others the same
+    tokens are not found. Whether they were there under others cannot be told.
+    """
+
+    prefix: str | None = None
+    full_blocks: int | None = None
+    found_blocks: int | None = None
+    missed: Missed | None = None
+    keys: tuple[str, ...] = ()
+
+
 class Request(Struct, frozen=True, omit_defaults=True, gc=False):
     """``number`` counts requests since the engine's start and is never used twice; ``id`` is the client's name for it.
     ``computed_tokens``: tokens whose KV is in the cache. ``blocks``: its block table, block numbers in order of the
@@ -45,6 +69,9 @@ class Request(Struct, frozen=True, omit_defaults=True, gc=False):
     wait: Wait | None = None
     blocks: bytes = b""
     priority: int | None = None  # as the client gave it; what comes first is the policy's
+    reuse: Reuse | None = None
+    adapter: str | None = None  # name of the LoRA adapter
+    client: int | None = None  # number of the front end that sent it
 
     @property
     def block_count(self) -> int:
