@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import USED, KVCache
-from inferdbg.facts.sections.requests import Request, Requests, Wait
+from inferdbg.facts.sections.requests import Request, Requests, Reuse, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
@@ -22,7 +22,7 @@ from inferdbg.tui.drawing.names import names_of
 from inferdbg.tui.drawing.overview import overview_lines
 from inferdbg.tui.drawing.pulse import now_lines
 from inferdbg.tui.drawing.queue import queue_lines, wait_text
-from inferdbg.tui.drawing.request import request_lines
+from inferdbg.tui.drawing.request import request_lines, reuse_text
 from inferdbg.tui.drawing.request_table import fitting, row
 from inferdbg.tui.drawing.verdict import verdict_lines
 from inferdbg.tui.frame import Frame
@@ -222,3 +222,22 @@ def test_the_head_of_the_map_leaves_out_whole_what_does_not_fit(width: int) -> N
         r" 262,144 blocks × 16 tokens( {2}one cell 16 blocks( {2}order physical( {2}rows 1–\d+ of \d+)?)?)?", head
     )
     assert len(head) <= width
+
+
+@pytest.mark.parametrize(
+    ("reuse", "words"),
+    [
+        (Reuse("ab", 4, 2, "never seen"), "~2 of 4 blocks cached, then never seen"),
+        (
+            Reuse("ab", 4, 1, "evicted", ("salt", "images")),
+            "~1 of 4 blocks cached, then evicted under its salt and images",
+        ),
+        (Reuse("ab", 1, 1, "partial block"), "~1 of 1 block cached, the rest is no full block"),
+        (Reuse("ab", 2, 2), "~2 of 2 blocks cached"),
+        (Reuse("ab", 2), ""),
+        (Reuse(missed="caching off"), "no prefix caching"),
+        (Reuse("ab", 2, 0, "skipped"), "~0 of 2 blocks cached: it wants none"),
+    ],
+)
+def test_what_was_cached_of_a_prompt_in_words(reuse: Reuse, words: str) -> None:
+    assert reuse_text(reuse) == words

@@ -1,7 +1,7 @@
 """One request in words: how far it is, what it holds, what it waited for, and what it waits for."""
 
 from inferdbg import text
-from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.requests import Request, Reuse
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
@@ -58,10 +58,24 @@ def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
         line(dim("prompt "), text.count(request.prompt_tokens), dim(cached)),
         line(dim("out "), f"{text.count(request.output_tokens)}{limit}"),
     ]
+    if request.reuse is not None and request.reuse.missed is not None:
+        parts.insert(len(parts) - 1, dim(reuse_text(request.reuse)))
     waits = wait_text(request.wait, names_of(snapshot))
     if waits:
         parts.insert(1, Span(waits, "slow"))
     return parts
+
+
+def reuse_text(reuse: Reuse) -> str:
+    """``~2 of 4 blocks cached, then never seen``; empty where nothing is known. ``~``: inferred."""
+    if reuse.missed == "caching off":
+        return "no prefix caching"
+    if reuse.found_blocks is None or reuse.full_blocks is None:
+        return ""
+    found = f"~{text.count(reuse.found_blocks)} of {text.counted(reuse.full_blocks, 'block')} cached"
+    why = {"partial block": ", the rest is no full block", "skipped": ": it wants none"}
+    keys = f" under its {' and '.join(reuse.keys)}" if reuse.keys and reuse.found_blocks < reuse.full_blocks else ""
+    return f"{found}{why.get(reuse.missed, f', then {reuse.missed}{keys}') if reuse.missed is not None else ''}"
 
 
 def _times(request: Request) -> list[Piece]:
