@@ -25,6 +25,7 @@ SHOWS = (
     Item("invariants", "10,000+ random steps over pool and scheduler, check() after each"),
     Item("crash", "300 kills under load: 300 readable black boxes, every disagreement covered by the intent"),
     Item("hang", "a wedged step is seen from outside within max(2 s, 5 x a normal step)"),
+    Item("beside_others", "a real vLLM with a stopped engine core: named in 2 s; what other monitors say beside it"),
     Item("one_road", "decode(encode(snapshot)) is equal, and live and recording draw the same SVG"),
 )
 

@@ -1,8 +1,9 @@
 """Real servers to look at: vLLM for the CPU and llama.cpp's server, each in an environment of its own below .real/.
 
-python -m tests.real.install [vllm] [llamacpp]      both by default; what is there already is kept
+python -m tests.real.install [vllm] [llamacpp] [peers]      the first two by default; what is there already is kept
 
-INFERDBG_REAL names another folder than .real/. vLLM takes 3.4 GB and about 80 s, llama.cpp 0.2 GB and 10 s.
+INFERDBG_REAL names another folder than .real/. vLLM takes 3.4 GB and about 80 s, llama.cpp 0.2 GB and 10 s. Peers are
+other people's monitors of vLLM, which ours is compared with.
 """
 
 import os
@@ -16,7 +17,8 @@ from email.parser import Parser
 from pathlib import Path
 
 ROOT = Path(os.environ.get("INFERDBG_REAL") or Path(__file__).parents[2] / ".real").absolute()
-VLLM, LLAMACPP = "0.32.0", "2026.10.11549"
+VLLM, LLAMACPP, PEERS = "0.32.0", "2026.10.11549", "1"
+_PEERS = ("vllm-htop==0.5.0", "vllm-doctor==0.6.0")
 _UNWANTED = ("torchaudio", "torchvision", "torchcodec")
 """Pinned by the wheel of vLLM, not needed to serve text, and not to be loaded beside torch's CPU build."""
 
@@ -52,6 +54,11 @@ def install_vllm() -> None:
 def install_llamacpp() -> None:
     _make_environment("llamacpp")
     _pip("llamacpp", "install", "--only-binary", ":all:", f"xllamacpp=={LLAMACPP}")
+
+
+def install_peers() -> None:
+    _make_environment("peers")
+    _pip("peers", "install", *_PEERS)
 
 
 def make_tiny_model() -> None:
@@ -98,12 +105,13 @@ def main(names: list[str]) -> int:
     kinds: dict[str, tuple[str, Callable[[], None]]] = {
         "vllm": (VLLM, install_vllm),
         "llamacpp": (LLAMACPP, install_llamacpp),
+        "peers": (PEERS, install_peers),
     }
     unknown = set(names) - set(kinds)
     if unknown:
         print(f"no server named {', '.join(sorted(unknown))}: {', '.join(kinds)}", file=sys.stderr)
         return 2
-    for name in names or list(kinds):
+    for name in names or ("vllm", "llamacpp"):
         version, install = kinds[name]
         if installed(name, version):
             print(f"{name} {version} is in {ROOT / name}")
