@@ -239,11 +239,19 @@ class Reader:
     # -- modules
 
     def modules(self) -> dict[str, int]:
-        """sys.modules of the main interpreter."""
-        found = {}
-        for key, value in self.dict_pairs(self.word(self._main_interpreter() + self.layout.modules)):
+        """sys.modules of the main interpreter: of a large program thousands, so their names are read together."""
+        pairs = self.dict_pairs(self.word(self._main_interpreter() + self.layout.modules))
+        heads, missing = self.memory.read_many([(key, _NAME_HEAD) for key, _ in pairs])
+        gone, found = set(missing), {}
+        for number, (key, value) in enumerate(pairs):
+            head = bytes(heads[number * _NAME_HEAD : (number + 1) * _NAME_HEAD])
             try:
-                found[self.string(key)] = value
+                length, start, size, codec = self.text_place(key, head)
+                offset = start - key
+                if number in gone or length > LONGEST_NAME or not 0 < offset <= _NAME_HEAD - size:
+                    found[self.string(key)] = value
+                else:
+                    found[decode(head[offset : offset + size], codec)] = value
             except Unreadable:
                 continue
         return found
@@ -290,6 +298,7 @@ class KeysTable:
 
 
 KEYS_HEAD = 40
+_NAME_HEAD = 96  # of a str: 40 bytes or so, and a name of usual length
 
 
 def parse_keys(address: int, head: bytes, minor: tuple[int, int], most: int = _MOST_ENTRIES) -> KeysTable:
