@@ -97,14 +97,14 @@ def _collector(engine: "Engine", wanted: Wanted, *, brief: bool = False) -> "Col
     from inferdbg.collect.collector import Collector
     from inferdbg.facts.snapshot import Target
 
-    _give_way()
+    give_way()
     kind: Literal["process", "box", "url"] = "process" if engine.pid is not None else "url"
     if is_remains(engine):
         kind = "box"
     return Collector(Target(kind, name_of(engine), engine.pid, engine.box_path), probes_of(engine, wanted, brief=brief))
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Never drives a server from its processor when we wake up to look, but waits until it pauses (SCHED_BATCH, see
     sched(7)). What we start later does the same."""
     with contextlib.suppress(OSError):

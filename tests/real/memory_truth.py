@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from inferdbg.cli.target import give_way
 from inferdbg.probes.maps.vllm_v1 import MAP
 from inferdbg.probes.memory.engine import Engine
 from inferdbg.probes.memory.look import Look
@@ -236,7 +237,8 @@ def _reader(core: int) -> Iterator[Callable[[bool], None]]:
 
 
 def read_as_told(core: int) -> int:
-    """A line ``1`` begins the reading, ``0`` ends it; each is answered."""
+    """A line ``1`` begins the reading, ``0`` ends it; each is answered. As ``inferdbg attach`` reads."""
+    give_way()
     engine = Engine(open_process(core), MAP)
     engine.refresh(time.monotonic_ns())
     reading = threading.Event()
