@@ -246,14 +246,16 @@ class Reader:
         for number, (key, value) in enumerate(pairs):
             head = bytes(heads[number * _NAME_HEAD : (number + 1) * _NAME_HEAD])
             try:
+                if number in gone:  # the last of a page, before one that is not there
+                    found[self.string(key)] = value
+                    continue
                 length, start, size, codec = self.text_place(key, head)
                 offset = start - key
-                if number in gone or length > LONGEST_NAME or not 0 < offset <= _NAME_HEAD - size:
-                    found[self.string(key)] = value
-                else:
-                    found[decode(head[offset : offset + size], codec)] = value
+                whole = length <= LONGEST_NAME and 0 < offset <= _NAME_HEAD - size
+                name = decode(head[offset : offset + size], codec) if whole else self.string(key)
             except Unreadable:
                 continue
+            found[name] = value
         return found
 
     def module_dict(self, module: int) -> dict[str, int]:
