@@ -53,6 +53,20 @@ def test_one_look_counts_the_preemptions_that_the_engine_remembers() -> None:
     assert "5 preemptions in 30 s threw away 500 computed tokens (31 % of the work" in found.summary
 
 
+def test_work_between_the_steps_that_were_seen_counts_too() -> None:
+    now = calm()[-1]
+    events = [(30 * SECOND - i * SECOND, "preempted", "") for i in range(5)]
+    seen = steps_before(now, count=401, total_ms=31)[::4]
+    found = only([with_section(with_events(now, *events), "steps", items=seen)], "kv_pressure")
+    assert "threw away 500 computed tokens (31 % of the work" in found.summary
+
+
+def test_where_more_was_lost_than_done_no_share_is_told() -> None:
+    now = with_events(calm()[-1], *((SECOND - i * SECOND // 10, "preempted", "") for i in range(5)))
+    found = only([with_section(now, "steps", items=steps_before(now, count=40, total_ms=31))], "kv_pressure")
+    assert found.summary.endswith("threw away 500 computed tokens")
+
+
 def test_a_preemption_that_costs_little_is_a_note_and_no_bottleneck() -> None:
     now = with_events(calm()[-1], (9 * SECOND, "preempted", ""))
     steps = steps_before(now, count=90, total_ms=31, prefill=100)
@@ -76,7 +90,7 @@ def test_a_request_that_waits_long_for_blocks_is_told_with_its_numbers() -> None
     found = next(
         f for f in diagnose(Window([waiting_for_blocks(calm()[-1], for_ns=5 * SECOND)])) if f.cause == "kv_pressure"
     )
-    assert "1 of 2 waiting requests need more blocks than are free" in found.summary
+    assert "1 of 2 waiting requests needs more blocks than are free" in found.summary
     assert any("needs 37 blocks, 12 free, for 5 s" in evidence.text for evidence in found.evidence)
 
 

@@ -211,6 +211,20 @@ def test_the_panel_of_a_step_counts_whom_it_has_no_room_for(width: int) -> None:
         assert "events are not seen" in drawn
 
 
+def test_of_steps_seen_in_passing_no_times_are_drawn() -> None:
+    """The bar of tokens takes their place."""
+    passing = replace(NOTHING_RAN, decode_tokens=9, forward_ns=None)
+    timed = replace(NOTHING_RAN, decode_tokens=9, forward_ns=7_000_000)
+    drawn = {
+        step: said([*Batch()._head(80, step.total_ns or 0), Batch()._row(step, 80, step.total_ns or 0, [])])
+        for step in (passing, timed)
+    }
+    assert "full width 7" in drawn[timed]
+    assert "full width" not in drawn[passing]
+    assert drawn[timed].count("▕") == drawn[timed].count("▏") == 2
+    assert drawn[passing].count("▕") == drawn[passing].count("▏") == 1
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_head_of_the_map_leaves_out_whole_what_does_not_fit(width: int) -> None:
     cache = KVCache(ORIGIN, 262_144, 16, state=bytes(262_144))

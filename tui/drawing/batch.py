@@ -76,25 +76,28 @@ def time_lines(window: Window, step: Step, width: int) -> list[Line]:
     return flow(parts, width, " · ")
 
 
-def bar_widths(width: int) -> tuple[int, int]:
-    """Columns of the bar of tokens and of the bar of time, when a step has ``width`` columns for both and words."""
+def bar_widths(width: int, longest_ns: float) -> tuple[int, int]:
+    """Columns of the bar of tokens and of the bar of time, when a step has ``width`` columns for both and words. Where
+    no time is known, the bar of tokens takes its place too."""
     room = max(16, width - 9 - (_USED + 2) - 8)
-    return room * 3 // 5, room - room * 3 // 5
+    return (room * 3 // 5, room - room * 3 // 5) if longest_ns else (room + 8, 0)
 
 
 def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> list[Piece]:
     """One step in one line: number, tokens against the budget, time by phase. ``longest_ns`` fills the bar of time."""
-    tokens, times = bar_widths(width)
+    tokens, times = bar_widths(width, longest_ns)
     used = text.out_of(step.prefill_tokens + step.decode_tokens, step.budget, _USED)
     number = text.count(step.step) if step.step < 1_000_000 else str(step.step)
-    return [
+    work: list[Piece] = [
         Span(fit_text(number, 8), ink),
         dim("▕"),
         budget_bar(step, tokens),
-        dim(f"▏{fit_text(used, _USED)}▕"),
-        time_bar(step, longest_ns, times),
-        dim(f"▏{fit_text(text.duration(step.total_ns), 6, right=True)}"),
+        dim(f"▏{fit_text(used, _USED)}"),
     ]
+    if not times:
+        return work
+    took = fit_text(text.duration(step.total_ns), 6, right=True)
+    return [*work, dim("▕"), time_bar(step, longest_ns, times), dim(f"▏{took}")]
 
 
 def _shares(step: Step, names: Names) -> list[Piece]:

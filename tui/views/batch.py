@@ -66,7 +66,7 @@ class Batch(View):
         return [*self._head(width, longest), *rows, *panel][:height]
 
     def _head(self, width: int, longest_ns: int) -> list[Line]:
-        tokens, times = bar_widths(width - 8)
+        tokens, times = bar_widths(width - 8, longest_ns)
         legend = flow(
             [
                 line(Span("▓▒", "prefill"), dim(" prefill")),
@@ -77,11 +77,11 @@ class Batch(View):
             ],
             width - 1,
         )
+        timed = fit_text(f"time, full width {text.duration(longest_ns)}", times + 7) if times else ""
         titles = line(
             Span(fit_text(" step", 10), "label"),
-            Span(fit_text("tokens against the budget", tokens + 14), "label"),
-            Span(fit_text(f"time, full width {text.duration(longest_ns)}", times + 7), "label"),
-            Span(" events", "label"),
+            Span(fit_text("tokens against the budget", tokens + (14 if times else 12)), "label"),
+            Span(f"{timed} events", "label"),
         )
         return [line(" ", legend[0]), titles]
 

@@ -25,7 +25,8 @@ def check(window: Window) -> Iterator[Finding]:
     said = []
     if starved:
         waiting = text.counted(_waiting(window), "waiting request")
-        said.append(f"{len(starved)} of {waiting} need more blocks than are free")
+        need = "needs" if len(starved) == 1 else "need"
+        said.append(f"{len(starved)} of {waiting} {need} more blocks than are free")
     if preemptions:
         said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)}{cost}")
     yield Finding(
@@ -71,10 +72,12 @@ def _cost(window: Window) -> tuple[str, float]:
     told = [e.tokens for e in events_of(window, "preempted") if e.mono_ns >= first_ns and e.tokens is not None]
     if not steps or not told:
         return "", 0.0
-    lost = sum(told)
-    share = lost / max(1, lost, sum(step.prefill_tokens + step.decode_tokens for step in steps))
-    words = f" threw away {text.counted(lost, 'computed token')} ({text.percent(share)} of the work of the last steps)"
-    return words, share
+    lost, seen = sum(told), sum(step.prefill_tokens + step.decode_tokens for step in steps)
+    # steps between those that were seen are taken to have done as much
+    work = seen * (steps[-1].step - steps[0].step + 1) / len(steps)
+    share = lost / max(1, lost, work)
+    beside = f" ({text.percent(share)} of the work of the last steps)" if lost < work else ""
+    return f" threw away {text.counted(lost, 'computed token')}{beside}", share
 
 
 def _advice(window: Window) -> str:
