@@ -109,10 +109,11 @@ def _stands(window: "Window") -> bool:
 
 def _counters_are_carried(window: "Window") -> bool:
     """All looks so far saw one reading of the server's counts: no rate can be told."""
-    first, last, server = window.snapshots[0].scheduler, window.now.scheduler, window.now.server
-    if first is None or last is None or (server is not None and server.state != "alive"):
+    last, server = window.now.scheduler, window.now.server
+    if last is None or (server is not None and server.state != "alive"):
         return False
-    return last.origin.provenance == "reported" and first.origin == last.origin
+    read = {snapshot.scheduler.totals_origin for snapshot in window.snapshots if snapshot.scheduler is not None}
+    return last.totals_origin.provenance == "reported" and sum(one.provenance == "reported" for one in read) < 2
 
 
 def moment_of(source: "Source", at: Moment | None) -> int | None:

@@ -10,6 +10,7 @@ from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.kernels import Kernel
 from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts
 from inferdbg.facts.sections.steps import Steps
 
@@ -21,7 +22,8 @@ _KEYS: Mapping[type, str] = {Request: "number", Kernel: "name", Process: "pid"}
 
 def filled(first: Struct, later: Struct) -> Struct:
     """``first`` with what it does not know taken from ``later``: fields that are None, rows by their id, and in rows,
-    in the model and in the configuration again the fields that are None. The origin stays that of ``first``."""
+    in the model and in the configuration again the fields that are None. The origin stays that of ``first``; who
+    counted what it did not is said beside it."""
     found: dict[str, Any] = {}
     for name in first.__struct_fields__:
         known, other = getattr(first, name), getattr(later, name, UNSET)
@@ -37,6 +39,10 @@ def filled(first: Struct, later: Struct) -> Struct:
             joined = _joined(known, other, _KEYS[type(other[0])])
             if joined != known:
                 found[name] = joined
+    if isinstance(first, Scheduler) and isinstance(later, Scheduler):
+        found.pop("counted", None)
+        if "generated_tokens_total" in found:
+            found["counted"] = later.totals_origin
     return replace(first, **found) if found else first
 
 

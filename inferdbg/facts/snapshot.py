@@ -23,7 +23,7 @@ from inferdbg.facts.sections.wiring import Wiring
 class Target(Struct, frozen=True, gc=False, omit_defaults=True):
     """What we look at. ``name`` is what a person would call it: ``pid 58``, ``run.idbg``."""
 
-    kind: Literal["process", "box", "recording", "url"]
+    kind: Literal["process", "box", "recording", "url", "core"]
     name: str
     pid: int | None = None
     path: str | None = None

@@ -9,7 +9,9 @@ from typing import TypeVar
 import msgspec
 
 from inferdbg.facts.histogram import Histogram
+from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Event
+from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.snapshot import Snapshot
 
@@ -53,6 +55,10 @@ class Window:
         rise = _rise(counter, past, self.now)
         elapsed = _read_ns(self.now, section) - _read_ns(past, section)
         return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
+
+    def read_span_ns(self, over_ns: int, section: str) -> int:
+        """Between the readings of a section at both ends of the last ``over_ns``: 0 where it is one reading."""
+        return _read_ns(self.now, section) - _read_ns(self.past(over_ns), section)
 
     def rates(
         self, counter: Counter, points: int, over_ns: int = 60 * SECOND, section: str | None = None
@@ -124,7 +130,10 @@ def lightened(snapshot: Snapshot) -> Snapshot:
 
 def _read_ns(snapshot: Snapshot, section: str | None) -> int:
     found = getattr(snapshot, section) if section is not None else None
-    return snapshot.mono_ns if found is None else int(found.origin.mono_ns)
+    if found is None:
+        return snapshot.mono_ns
+    origin: Origin = found.totals_origin if isinstance(found, Scheduler) else found.origin
+    return origin.mono_ns
 
 
 def _rise(counter: Counter, before: Snapshot, after: Snapshot) -> int | None:

@@ -19,6 +19,15 @@ def test_a_known_field_is_not_overwritten_and_an_unknown_one_is_filled() -> None
     assert found == Scheduler(FIRST, running=3, waiting=7)
 
 
+def test_who_counted_the_totals_is_said_where_another_filled_the_rest() -> None:
+    found = filled(Scheduler(FIRST, running=3), Scheduler(LATER, running=5, generated_tokens_total=9))
+    assert isinstance(found, Scheduler)
+    assert (found.origin, found.totals_origin) == (FIRST, LATER)
+    own = filled(Scheduler(FIRST, generated_tokens_total=8), Scheduler(LATER, waiting=1, generated_tokens_total=9))
+    assert isinstance(own, Scheduler)
+    assert own.totals_origin == FIRST
+
+
 def test_zero_is_known() -> None:
     assert filled(Scheduler(FIRST, running=0), Scheduler(LATER, running=5)) == Scheduler(FIRST, running=0)
 

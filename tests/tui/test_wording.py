@@ -40,16 +40,20 @@ def said(lines: list[Line]) -> str:
     return "\n".join(map(plain, lines))
 
 
-def latencies(*seen: tuple[int, int] | None, generated: int | None = 9) -> str:
-    """Latencies of one bucket: how many first tokens and how many further ones there were at each second."""
+def latencies(*seen: tuple[int, int] | None, generated: int | None = 9, counted_ns: tuple[int, ...] = ()) -> str:
+    """Latencies of one bucket: how many first tokens and how many further ones there were at each second; when these
+    were counted, if not then."""
     snapshots = []
     for index, counts in enumerate(seen):
         ttft, itl = (
             None if counts is None else Histogram((SECOND,), (count, 0), count * SECOND // 2)
             for count in counts or (0, 0)
         )
-        scheduler = Scheduler(ORIGIN, generated_tokens_total=generated, ttft=ttft, itl=itl)
         at_ns = NOW + index * SECOND
+        counted = Origin("server", counted_ns[index], "reported") if counted_ns else None
+        scheduler = Scheduler(
+            Origin("test", at_ns), generated_tokens_total=generated, ttft=ttft, itl=itl, counted=counted
+        )
         snapshots.append(Snapshot(index, at_ns, at_ns, Target("process", "x", 1), scheduler=scheduler))
     return said(latency_lines(Window(snapshots), 100))
 
@@ -59,6 +63,13 @@ def test_that_no_first_token_came_lately_is_not_that_none_ever_came() -> None:
     assert latencies((3, 50), (3, 50)) == "TTFT no first token   ITL no further token   last 1 s"
     assert latencies((0, 0), (0, 0)) == "TTFT no first token yet   ITL no further token yet   last 1 s"
     assert latencies((0, 0)) == "TTFT no first token yet   ITL no further token yet   since the start"
+
+
+def test_of_counts_that_were_read_once_nothing_is_said_of_what_came_since() -> None:
+    """Another probe may have read the rest of the section anew."""
+    assert latencies((3, 50), (3, 50), counted_ns=(NOW, NOW)) == "TTFT -   ITL -"
+    twice = latencies((3, 50), (3, 90), counted_ns=(NOW - 2 * SECOND, NOW))
+    assert re.fullmatch(r"TTFT no first token   ITL p50 \S+ ms p95 \S+ ms  r   last 2 s", twice)
 
 
 def test_latencies_that_a_source_does_not_know_are_unknown() -> None:

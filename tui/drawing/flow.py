@@ -13,7 +13,7 @@ def tokens_lines(window: Window, width: int, rows: int = 1) -> list[Line]:
     scheduler = window.now.scheduler
     if scheduler is None:
         return missing(window.now, "scheduler", width, "tokens and queues")
-    found = mark(scheduler.origin, window.now.mono_ns)
+    found = mark(scheduler.totals_origin, window.now.mono_ns)
     half = (width - 3) // 2
     left = _rate_lines("out", generated, window, half, rows, found)
     right = _rate_lines("in", prefilled, window, half, rows, found)
@@ -40,22 +40,24 @@ def latency_lines(window: Window, width: int) -> list[Line]:
     scheduler = window.now.scheduler
     if scheduler is None:
         return missing(window.now, "scheduler", width, "latencies")
-    found = mark(scheduler.origin, window.now.mono_ns)
-    seen = text.duration(min(MINUTE, window.span_ns)) if len(window.snapshots) > 1 else "start"
-    return flow(
-        [
-            _latency("TTFT", ttft, "no first token", window, found),
-            _latency("ITL", itl, "no further token", window, found),
-            dim(f"last {seen}" if len(window.snapshots) > 1 else "since the start"),
-        ],
-        width,
-        "   ",
-    )
+    found = mark(scheduler.totals_origin, window.now.mono_ns)
+    seen_ns = window.read_span_ns(MINUTE, "scheduler")
+    parts = [
+        _latency("TTFT", ttft, "no first token", window, found),
+        _latency("ITL", itl, "no further token", window, found),
+    ]
+    if len(window.snapshots) == 1:
+        parts.append((dim("since the start"),))
+    elif seen_ns > 0:
+        parts.append((dim(f"last {text.duration(seen_ns)}"),))
+    return flow(parts, width, "   ")
 
 
 def _latency(label: str, histogram: Buckets, nothing: str, window: Window, found: Span) -> Line:
     """``nothing``: what did not come, when the time looked at has no such latency."""
     half, most = (window.percentile(histogram, q, MINUTE) for q in (0.5, 0.95))
+    if half is None and len(window.snapshots) > 1 and not window.read_span_ns(MINUTE, "scheduler"):
+        return line(dim(f"{label} "), text.UNKNOWN)  # read once: what came since then is not known
     if half is None:
         whole = histogram(window.now)
         if whole is None and generated(window.now) != 0:

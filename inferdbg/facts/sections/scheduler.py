@@ -9,7 +9,8 @@ from inferdbg.facts.provenance import Origin
 class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
     ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
-    ``prefix_*_total`` are tokens looked up and found in the prefix cache."""
+    ``prefix_*_total`` are tokens looked up and found in the prefix cache. ``counted``: who read the totals and
+    latencies, and when, where that is not who filled the rest (``totals_origin`` is right in either case)."""
 
     origin: Origin
     running: int | None = None
@@ -33,3 +34,8 @@ class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     itl: Histogram | None = None
     queue_time: Histogram | None = None
     e2e: Histogram | None = None
+    counted: Origin | None = None
+
+    @property
+    def totals_origin(self) -> Origin:
+        return self.counted or self.origin
