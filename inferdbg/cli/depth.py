@@ -25,7 +25,10 @@ _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "events": ("prefixes",),
 }
 """What stays empty without it."""
-_MAPPED = ("vllm",)
+_MAPPED = {
+    "vllm": ("inferdbg.probes.vllm_memory", "VllmMemory"),
+    "sglang": ("inferdbg.probes.sglang_memory", "SglangMemory"),
+}
 """Engines whose objects we have a map of."""
 
 
@@ -144,7 +147,7 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
         return _made("inferdbg.probes.kv_events.probe", "KVEvents", wanted.events, wanted.replay)
     if name == "stacks":
         return _made("inferdbg.probes.stacks", "Stacks", (server.core_pids or (server.pid,))[0])
-    return _made("inferdbg.probes.vllm_memory", "VllmMemory", server.core_pids[0], server.front_pid)
+    return _made(*_MAPPED[server.engine], server.core_pids[0], server.front_pid)
 
 
 def _expected(server: "FoundServer") -> str:

@@ -2,8 +2,9 @@
 worth."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from inferdbg.errors import InferdbgError
 
@@ -39,6 +40,17 @@ class Seen(NamedTuple):
     consistent: bool
 
 
+class Looking(Protocol):
+    """What reads an engine at one moment. ``missing``: what this version does not have."""
+
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+
+    def take(self, step: Frame | None, *, pool: bool, again: bool = True) -> Look: ...
+
+    def step_number(self) -> int | None: ...
+
+
 class _Moving(Unreadable):
     """It is not worth while to look now: the thread is in the middle of a change."""
 
@@ -47,6 +59,8 @@ class Engine:
     """``reader`` of its process or core. ``running``: its threads as they were last looked at. ``objects``: None
     while no thread runs its loop."""
 
+    looker: Callable[[Reader, EngineMap, Objects], Looking] = Looker
+
     def __init__(self, reader: Reader, names: EngineMap) -> None:
         self.reader = reader
         self.names = names
@@ -54,7 +68,7 @@ class Engine:
         self.objects: Objects | None = None
         self.standing = Standing(None, None, None)
         self.version = _version(reader, names.module)
-        self._looker: Looker | None = None
+        self._looker: Looking | None = None
         self._refreshed_ns: int | None = None
         self._frames: tuple[Frame, ...] = ()
         self._counted: int | None = None
@@ -78,6 +92,11 @@ class Engine:
         found = self.objects.missing if self.objects is not None else ()
         return (*found, *self._looker.missing) if self._looker is not None else found
 
+    @property
+    def reads(self) -> Looking | None:
+        """What looks at it; None while no thread runs its loop."""
+        return self._looker
+
     def refresh(self, now_ns: int, every_ns: int = 0) -> None:
         """Looks at all threads, if that was not done lately. Gone when the process has ended."""
         if self._refreshed_ns is not None and now_ns - self._refreshed_ns < every_ns * 9 // 10:
@@ -92,7 +111,7 @@ class Engine:
             return
         if self.objects is None or self.objects.thread != thread.address:
             self.objects = find_objects(self.reader, self.names, self.running)
-            self._looker = Looker(self.reader, self.names, self.objects)
+            self._looker = type(self).looker(self.reader, self.names, self.objects)
 
     def _loop(self) -> Thread | None:
         """The thread that runs the engine. A stack that moved while it was walked may lack a call: so another look
@@ -150,8 +169,7 @@ class Engine:
 
     def _settled(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames
-        if any(frame.function in self.names.changing for frame in frames):
-            raise _Moving("in the middle of a change")
+        self.refuse_changing(frames)
         standing = standing_of(self.names, frames)
         if standing.step is None and standing.phase != "idle":
             raise _Moving("between two steps")
@@ -162,6 +180,10 @@ class Engine:
             self._place, self._place_ns = place, now_ns
         if now_ns - self._place_ns < _LASTS_NS:
             raise _Moving("about to wait for the model")
+
+    def refuse_changing(self, frames: tuple[Frame, ...]) -> None:
+        if any(frame.function in self.names.changing for frame in frames):
+            raise _Moving("in the middle of a change")
 
     def _any(self, frames: tuple[Frame, ...]) -> None:
         self._frames = frames

@@ -17,7 +17,7 @@ from ..maps import Names
 from ..pymem.bulk import Column, items_of_many, table
 from ..pymem.memory import Unreadable
 from ..pymem.objects import contents, read
-from ..pymem.pages import Words
+from ..pymem.pages import Mask, Words
 from ..pymem.reader import Reader
 from ..pymem.values import Limits
 from .engine import Engine, Seen
@@ -188,12 +188,13 @@ class Reuses:
         return self._names
 
 
-def _within(hashes: Words, held: Words) -> np.ndarray:
+def _within(hashes: Words, held: Words) -> Mask:
     """Which of them are in ``held``, which is sorted."""
     if not len(held):
         return np.zeros(len(hashes), np.bool_)
     at = np.minimum(np.searchsorted(held, hashes), len(held) - 1)
-    return held[at] == hashes
+    there: Mask = held[at] == hashes
+    return there
 
 
 def _hashes(reader: Reader, address: int | None) -> Words | None:

@@ -27,7 +27,7 @@ def standing_of(names: EngineMap, frames: Sequence[Frame]) -> Standing:
     inner = frames[: functions.index(names.loop) + 1]
     called = functions[: len(inner)]
     step = next((frame for frame in inner if frame.function in names.steps), None)
-    if all(function in called for function in names.idle):
+    if names.idle and all(function in called for function in names.idle):
         return Standing("idle", step, names.idle[0])
     within = next((function for function in called if function in names.phases), None)
     return Standing(names.phases[within] if within is not None else None, step, within)
