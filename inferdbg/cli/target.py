@@ -1,4 +1,4 @@
-"""What a person means by TARGET: a PID, a URL, a black box, a recording, or nothing; found and turned into a Source."""
+"""What a person means by TARGET: a PID, a URL, a black box, a recording, a core file, or nothing; made a Source."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Record = Callable[[], RecordingWriter | None]
 
-HELP = "TARGET is a PID, the URL of a server, a black box or a recording."
+HELP = "TARGET is a PID, the URL of a server, a black box, a recording or a core file."
 DEEPEST = Wanted()
 _ADDRESS = re.compile(r"(?:https?://.+|(?:\[[0-9a-f:]+\]|[\w.-]+)?:[0-9]+(?:/.*)?)", re.IGNORECASE)
 _MOST_DIGITS = 10
@@ -43,7 +43,7 @@ def source_of(target: str | None, record: "Record" = lambda: None, *, brief: boo
 
 
 def is_recording(target: str | None) -> bool:
-    """Whether a file is meant that is no black box. Raises InferdbgError for what is no file."""
+    """Whether a file is meant that is no black box: a recording, a core. Raises InferdbgError for what is no file."""
     return target is not None and _pid_in(target) is None and os.path.exists(target) and not _is_box(target)
 
 
@@ -164,6 +164,7 @@ _PROBES = (
     ("processes", "ProcessFiles"),
     ("server_files", "ServerFiles"),
     ("vllm_memory", "VllmMemory"),
+    ("core_file", "CoreFile"),
     ("kv_events.probe", "KVEvents"),
     ("reported.probe", "Reported"),
 )
@@ -208,6 +209,28 @@ def _has_parts(path: str) -> bool:
 
 
 def _replayed(path: str) -> "Source":
+    """A recording; or a core file, of which there is one moment."""
     from inferdbg.record.replay import ReplaySource
 
-    return ReplaySource(path)
+    return _of_core(path) if is_core_file(path) else ReplaySource(path)
+
+
+def is_core_file(path: str) -> bool:
+    """By its first bytes; False for what is no file or cannot be read."""
+    from inferdbg.probes.core_file import is_core
+
+    try:
+        return os.path.isfile(path) and is_core(path)
+    except OSError:
+        return False
+
+
+def _of_core(path: str) -> "Source":
+    from inferdbg.cli.brief import BriefSource
+    from inferdbg.collect.collector import Collector
+    from inferdbg.facts.snapshot import Target
+    from inferdbg.probes.core_file import CoreFile, WrittenThen
+
+    return BriefSource(
+        Collector(Target("core", f"core file {path}", path=path), [CoreFile(path)], WrittenThen(path)), live=False
+    )

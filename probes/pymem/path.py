@@ -16,7 +16,7 @@ from .coroutines import awaited
 from .frames import Frame, Thread, local_variables, threads
 from .memory import Unreadable
 from .objects import contents, read
-from .opening import open_process
+from .opening import open_core, open_process
 from .reader import Reader
 from .values import USUAL, Limits, Member, Obj, Unread, Value
 
@@ -188,10 +188,10 @@ PRIVATE = frozenset(
 """Attributes that hold what users wrote and got: seen only when the path names one."""
 
 
-def object_lines(pid: int, path: str) -> list[str]:
-    """Lines that draw the object that a path leads to in a process. InferdbgError when it may not be read, or what
-    there is instead."""
-    reader = open_process(pid)
+def object_lines(target: int | str, path: str) -> list[str]:
+    """Lines that draw the object that a path leads to in a process, or in a core file by its name. InferdbgError when
+    it may not be read, or what there is instead."""
+    reader = open_process(target) if isinstance(target, int) else open_core(target)
     try:
         asked = {step for step in parse(path) if isinstance(step, str)}
         return show(reader, path, limits=structs.replace(USUAL, hidden=PRIVATE - asked))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "inferdbg attach 58 --depth reported",
         "inferdbg attach 58 --json | jq .findings",
         "inferdbg attach 58 --object 'scheduler.running[0]'",
+        "inferdbg attach core.58 --once",
     ),
 )
 @click.argument("target_name", metavar="[TARGET]", required=False)
@@ -61,9 +62,9 @@ def command(
     record: str | None,
     force: bool,
 ) -> int:
-    """Looks at TARGET: any PID of a server, its URL (also on another machine), a black box, a recording; without it the
-    one server that runs here: the bundled engine, vLLM, SGLang, llama.cpp, ollama, TGI. A hung or dead one is seen as
-    well. Nothing is generated, and nothing is asked that changes a server.
+    """Looks at TARGET: any PID of a server, its URL (also on another machine), a black box, a recording, a core file of
+    vLLM's engine core; without it the one server that runs here: the bundled engine, vLLM, SGLang, llama.cpp, ollama,
+    TGI. A hung or dead one is seen as well. Nothing is generated, and nothing is asked that changes a server.
 
     --once and --json exit with 0 when all is well, 1 when something is wrong.
     """
@@ -87,23 +88,25 @@ def _object(out: Output, target_name: str | None, path: str, *, as_json: bool) -
     from inferdbg.probes.pymem.path import object_lines
 
     refusal: InferdbgError | None = None
-    for pid in _pids(target_name):
+    for place in _places(target_name):
         try:
-            found = object_lines(pid, path)
+            found = object_lines(place, path)
         except InferdbgError as error:
             refusal = refusal or error
             continue
         if as_json:
-            out.show_json({"pid": pid, "path": path, "lines": found})
+            out.show_json({"pid" if isinstance(place, int) else "core": place, "path": path, "lines": found})
         else:
             out.show("\n".join(found))
         return Exit.FINE
     raise refusal or InferdbgError("an object is read from a process: name its PID", code=Exit.USAGE)
 
 
-def _pids(target_name: str | None) -> list[int]:
-    """The process that was named, then those where a server's engine runs."""
-    named = [int(target_name)] if target_name is not None and target_name.isdecimal() else []
+def _places(target_name: str | None) -> list[int | str]:
+    """The core file or the process that was named, then those where a server's engine runs."""
+    if target_name is not None and target.is_core_file(target_name):
+        return [target_name]
+    named: list[int | str] = [int(target_name)] if target_name is not None and target_name.isdecimal() else []
     try:
         engine = target.engine_of(target_name)
     except InferdbgError:
