@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from inferdbg.errors import Exit, InferdbgError
@@ -14,7 +15,7 @@ DepthName = Literal["reported", "stacks", "memory", "events"]
 NAMES: tuple[DepthName, ...] = ("reported", "stacks", "memory", "events")
 COSTS: dict[DepthName, str] = {
     "reported": "GET /metrics and status pages every 2 s: 5 to 9 ms of the server's time and a line in its access log",
-    "stacks": "also stacks by py-spy, without a stop: some ms of ours each time",
+    "stacks": "also stacks by py-spy, without a stop: 20 ms or so of ours for each process, every 2 s",
     "memory": "also the engine core's objects, read from outside: no pause, nothing written, some ms of ours each time",
     "events": "also what the server publishes of its KV cache: one more subscriber; prompts in it are dropped at once",
 }
@@ -23,8 +24,11 @@ _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "reported": ("scheduler", "kvcache", "metrics"),
     "memory": ("pulse", "requests", "kvcache", "steps", "events", "wiring"),
     "events": ("prefixes",),
+    "stacks": ("stacks",),
 }
 """What stays empty without it."""
+_HELPER = "resource tracker"
+_MOST_STACKS = 16
 _MAPPED = {
     "vllm": ("inferdbg.probes.vllm_memory", "VllmMemory"),
     "sglang": ("inferdbg.probes.sglang_memory", "SglangMemory"),
@@ -71,8 +75,7 @@ def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
             raise InferdbgError(f"depth {name} cannot be had: {refusal.why}", refusal.cure)
         if name == "memory" and wanted.depth is None and not refusal.chosen:
             words.append(f"no depth memory: {refusal.why}. {refusal.cure}".rstrip(". "))
-        if name != "stacks":
-            last.append(_stand_in(name, refusal))
+        last.append(_stand_in(name, refusal))
     deepest = used[0] if used else None
     costs = [f"depth {name}: {COSTS[name]}" for name in used if name in (deepest, "events")]
     return Depth(tuple(used), (*probes, *last), (*costs, *words))
@@ -146,8 +149,14 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
     if name == "events":
         return _made("inferdbg.probes.kv_events.probe", "KVEvents", wanted.events, wanted.replay)
     if name == "stacks":
-        return _made("inferdbg.probes.stacks", "Stacks", (server.core_pids or (server.pid,))[0])
+        return stacks_of({member.pid: member.role or "" for member in server.members if member.role != _HELPER})
     return _made(*_MAPPED[server.engine], server.core_pids[0], server.front_pid)
+
+
+def stacks_of(roles: Mapping[int, str]) -> "Probe":
+    """Of processes, by PID with what they are."""
+    pids = tuple(roles)[:_MOST_STACKS]
+    return _made("inferdbg.probes.stacks", "Stacks", pids, tuple(roles[pid] for pid in pids))
 
 
 def _expected(server: "FoundServer") -> str:

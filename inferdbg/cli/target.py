@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from inferdbg.cli.depth import Depth, Wanted, depth_of
+from inferdbg.cli.depth import Depth, Wanted, depth_of, stacks_of
 from inferdbg.cli.here import discovered, of_pid, of_url, the_only_one
 from inferdbg.cli.naming import engine_name, is_remains, name_of
 from inferdbg.errors import Exit, InferdbgError
@@ -134,6 +134,8 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
         probes += depth.probes
     elif engine.alive and engine.pid is not None:
         probes.append(ProcessFiles(engine.pid))
+        if wanted.depth == "stacks":
+            probes.append(stacks_of({engine.pid: "engine"}))
     return [_here(probe) if brief else probe for probe in probes]
 
 
@@ -164,7 +166,9 @@ _PROBES = (
     ("processes", "ProcessFiles"),
     ("server_files", "ServerFiles"),
     ("vllm_memory", "VllmMemory"),
+    ("sglang_memory", "SglangMemory"),
     ("core_file", "CoreFile"),
+    ("stacks", "Stacks"),
     ("kv_events.probe", "KVEvents"),
     ("reported.probe", "Reported"),
 )

@@ -16,6 +16,7 @@ from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Requests
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import Server
+from inferdbg.facts.sections.stacks import Stacks
 from inferdbg.facts.sections.steps import Steps
 from inferdbg.facts.sections.wiring import Wiring
 
@@ -51,6 +52,7 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     processes: Processes | None = None
     metrics: Metrics | None = None
     wiring: Wiring | None = None
+    stacks: Stacks | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -67,6 +69,7 @@ SECTIONS: tuple[str, ...] = (
     "processes",
     "metrics",
     "wiring",
+    "stacks",
 )
 
 SECTION_TYPES: dict[str, type[Struct]] = {

@@ -10,7 +10,9 @@ from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.sections.requests import Requests
 from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.stacks import Call, ProcessStacks, Stacks, ThreadStack
 from inferdbg.facts.sections.steps import Steps
+from inferdbg.facts.sections.wiring import DeadThread, Queue, Stray, Wiring
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window, lightened
 from tests.support.snapshots import START_MONO_NS, START_WALL_NS, busy
@@ -165,6 +167,45 @@ def unseen() -> list[Snapshot]:
             probes=(denied, stuck),
         )
     ]
+
+
+def wired() -> list[Snapshot]:
+    """Somebody else's server whose thread that answers is gone: its answers pile up in a queue."""
+    last = busy(blocks=64, requests=6, snapshots=1)[0]
+    origin = Origin("memory", last.mono_ns)
+    wiring = Wiring(
+        origin,
+        (Queue("input", 0), Queue("aborts", 0), Queue("output", 812)),
+        ("MainThread", "process_input_sockets"),
+        (DeadThread("process_output_sockets", "sends tokens to the front end", last.mono_ns - 41 * SECOND),),
+        front_requests=7,
+        engine_requests=6,
+        strays=(Stray("cmpl-8b1f66815990", "front end", last.mono_ns - 33 * SECOND),),
+    )
+    waiting = ThreadStack("process_input_sockets", 73, (Call("poll", "zmq/sugar/poll.py", 106),))
+    running = ThreadStack(
+        "MainThread",
+        72,
+        (
+            Call("acquire_read", "vllm/distributed/device_communicators/shm_broadcast.py", 668),
+            Call("dequeue", "vllm/distributed/device_communicators/shm_broadcast.py", 751),
+            Call("get_response", "vllm/v1/executor/multiproc_executor.py", 371),
+            Call("result", "vllm/v1/executor/multiproc_executor.py", 92),
+            Call("step_with_batch_queue", "vllm/v1/engine/core.py", 514),
+            Call("run_busy_loop", "vllm/v1/engine/core.py", 1555),
+        ),
+        active=True,
+        holds_gil=True,
+    )
+    stacks = Stacks(
+        Origin("stacks", last.mono_ns),
+        (
+            ProcessStacks(70, "front end", (ThreadStack("MainThread", 70, (Call("select", "selectors.py", 468),)),)),
+            ProcessStacks(72, "engine core", (waiting, running)),
+            ProcessStacks(90, "worker", why="py-spy did not finish within 3 s"),
+        ),
+    )
+    return [replace(last, wiring=wiring, stacks=stacks)]
 
 
 def empty() -> list[Snapshot]:

@@ -54,7 +54,13 @@ def test_view(snap_compare: Compare, keys: Sequence[str], size: tuple[int, int])
     assert snap_compare(opened(scenes.pressed()), terminal_size=size, run_before=after(*keys))
 
 
-@pytest.mark.parametrize("key", ["2", "3", "4", "5"], ids=["kvmap", "requests", "batch", "probes"])
+@pytest.mark.parametrize("size", [SMALL, USUAL], ids=["80x24", "120x40"])
+@pytest.mark.parametrize("keys", [("6",), ("6", "down", "down")], ids=["none chosen", "one chosen"])
+def test_view_of_threads(snap_compare: Compare, keys: Sequence[str], size: tuple[int, int]) -> None:
+    assert snap_compare(opened(scenes.wired()), terminal_size=size, run_before=after(*keys))
+
+
+@pytest.mark.parametrize("key", ["2", "3", "4", "5", "6"], ids=["kvmap", "requests", "batch", "probes", "threads"])
 def test_view_of_what_cannot_be_seen_says_why(snap_compare: Compare, key: str) -> None:
     assert snap_compare(opened(scenes.unseen()), terminal_size=SMALL, run_before=after(key))
 

@@ -27,6 +27,7 @@ _DEPTHS = {
     "processes": "processes",
     "metrics": "metrics",
     "wiring": "queues between threads",
+    "stacks": "stacks",
 }
 
 

@@ -6,5 +6,6 @@ from .kvmap import KVMap
 from .overview import Overview
 from .probes import Probes
 from .requests import Requests
+from .threads import Threads
 
-VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes)
+VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads)
