@@ -88,7 +88,6 @@ MAP = EngineMap(
         "computed_tokens": ("num_computed_tokens",),
         "in_flight": ("num_in_flight_tokens",),
         "outputs": ("_output_token_ids",),
-        "drafts": ("spec_token_ids",),
         "max_output_tokens": ("max_tokens",),
         "preemptions": ("num_preemptions",),
         "arrival": ("arrival_time",),

@@ -154,7 +154,6 @@ class BatchLooker:
                 computed_tokens=_computed(prompts[at], outputs[at], prefixes[at]) if running else 0,
                 in_flight=None,
                 outputs=outputs[at],
-                drafts=None,
                 max_output_tokens=_int(limits[at]),
                 preemptions=_int(value("retractions")[at]),
                 arrival=_wall_s(queued[at] if queued[at] is not None else value("queued")[at]),

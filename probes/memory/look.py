@@ -35,7 +35,6 @@ class Row(NamedTuple):
     computed_tokens: int | None
     in_flight: int | None
     outputs: int | None
-    drafts: int | None
     max_output_tokens: int | None
     preemptions: int | None
     arrival: float | None
@@ -340,7 +339,6 @@ _ROW: dict[str, Callable[[list[Value]], Sequence[object]]] = {
     "computed_tokens": _ints,
     "in_flight": _ints,
     "outputs": _sizes,
-    "drafts": _sizes,
     "max_output_tokens": _ints,
     "preemptions": _ints,
     "arrival": _floats,

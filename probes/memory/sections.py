@@ -232,8 +232,11 @@ def running_step(
 
 
 def _work(row: Row, number: int, tokens: int) -> Work:
+    """A decode continues behind the newest token, with as many more as were drafted; whatever begins before it is
+    prefill, also of what a preemption threw away."""
     context = max(0, (row.computed_tokens or 0) - tokens)
-    prefill = context < (row.prompt_tokens or 0) or tokens > 1 + (row.drafts or 0)
+    prompt = row.prompt_tokens or 0
+    prefill = context < max(prompt, prompt + (row.outputs or 0) - 1)
     return Work(number, "prefill" if prefill else "decode", tokens, context)
 
 

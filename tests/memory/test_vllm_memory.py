@@ -19,7 +19,9 @@ from inferdbg.facts.sections.server import Server
 from inferdbg.facts.sections.steps import Steps, Work
 from inferdbg.facts.sections.wiring import Wiring
 from inferdbg.probes.maps.vllm_v1 import MAP
+from inferdbg.probes.memory import sections
 from inferdbg.probes.memory.engine import Engine
+from inferdbg.probes.memory.look import Row
 from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.vllm_memory import VllmMemory
 
@@ -342,3 +344,22 @@ def test_a_dead_output_thread_and_its_queue_are_seen(core: Shapes) -> None:
         assert [thread.name for thread in wiring.dead_threads] == ["process_output_sockets"]
         assert wiring.queue("output") == 2
         assert any("process_input_sockets" in name for name in wiring.threads)
+
+
+@pytest.mark.parametrize(
+    ("computed", "outputs", "tokens", "kind"),
+    [
+        (40, 0, 40, "prefill"),  # a prompt of 50, its first chunk
+        (50, 0, 1, "prefill"),  # its last token alone: the others were in the prefix cache
+        (61, 11, 1, "decode"),
+        (64, 11, 4, "decode"),  # with three drafts
+        (60, 11, 60, "prefill"),  # again from the start, after a preemption
+        (60, 11, 4, "prefill"),  # the end of that
+    ],
+)
+def test_work_is_a_decode_where_it_continues_behind_the_newest_token(
+    computed: int, outputs: int, tokens: int, kind: str
+) -> None:
+    row = Row("a", "RUNNING", 50, computed, 0, outputs, None, 0, None, 0, None, 1, True, b"")
+    work = sections._work(row, 7, tokens)
+    assert (work.kind, work.tokens, work.context) == (kind, tokens, computed - tokens)
