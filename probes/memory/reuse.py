@@ -31,8 +31,9 @@ _MOST_BLOCKS = 4096
 _MOST_GONE = 1 << 18
 """Hashes that are remembered after their block was evicted."""
 _KEYS = ("adapter", "salt", "images", "embeddings")
+_MOST_PROMPTS = 4096
+"""Beyond as many, those of requests that a look does not show are forgotten as if they had ended."""
 _NAME = Limits(depth=0, text=200)
-_NONE = np.zeros(0, np.uint64)
 
 
 class Told(NamedTuple):
@@ -51,6 +52,24 @@ class _Prompt(NamedTuple):
     skips: bool
 
 
+class _Held:
+    """The hashes of a pool at one look, sorted when somebody asks."""
+
+    def __init__(self, column: Words) -> None:
+        self.column = column.copy()
+        self._sorted: Words | None = None
+
+    def has(self, hashes: Words) -> Mask:
+        """Which of them are there."""
+        if self._sorted is None:
+            self._sorted = np.sort(self.column[self.column != 0])
+        if not len(self._sorted):
+            return np.zeros(len(hashes), np.bool_)
+        at = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
+        there: Mask = self._sorted[at] == hashes
+        return there
+
+
 class Reuses:
     """Of one engine. ``missing``: what this version does not have of what is needed."""
 
@@ -58,9 +77,9 @@ class Reuses:
         self.missing: tuple[str, ...] = ()
         self._prompts: dict[str, _Prompt] = {}
         self._told: dict[str, Told] = {}
-        self._column: Words = _NONE
-        self._held: Words | None = None
-        self._before: Words | None = None
+        self._held: _Held | None = None
+        self._before: _Held | None = None
+        self._none: int | None = None
         self._gone: deque[int] = deque()
         self._gone_set: set[int] = set()
         self._names: dict[str, str] | None = None
@@ -96,7 +115,7 @@ class Reuses:
         """Of one that runs already, blocks of its own may stand in the table: the one of before tells."""
         return self._judged(row, prompt, facts, self._before if row.running else self._held)
 
-    def _judged(self, row: Row, prompt: _Prompt, facts: Mapping[str, Fact], held: Words | None) -> Told:
+    def _judged(self, row: Row, prompt: _Prompt, facts: Mapping[str, Fact], held: _Held | None) -> Told:
         size = facts.get("config.block_size")
         if facts.get("config.prefix_caching") is False:
             return Told(Reuse(missed="caching off"), prompt.adapter)
@@ -109,7 +128,7 @@ class Reuses:
             return Told(Reuse(prefix, full, 0, "skipped", prompt.keys), prompt.adapter)
         if held is None or len(hashes) < min(full, _MOST_BLOCKS):
             return Told(Reuse(prefix, full, keys=prompt.keys), prompt.adapter)
-        there = _within(hashes, held)
+        there = held.has(hashes)
         found = len(hashes) if there.all() else int(np.argmin(there))
         return Told(Reuse(prefix, full, found, self._why(hashes, found, row, size), prompt.keys), prompt.adapter)
 
@@ -119,13 +138,10 @@ class Reuses:
         return "partial block" if (row.prompt_tokens or 0) % size else None
 
     def _learn(self, pool: PoolSeen) -> None:
-        column = pool.hash
-        if len(self._column) == len(column):
-            left = self._column[(self._column != column) & (self._column != 0)]
-            if len(left):
-                self._remember(left.tolist())
-        self._column = column.copy()
-        self._held = np.sort(column[column != 0])
+        if self._held is not None and len(self._held.column) == len(pool.hash):
+            before = self._held.column
+            self._remember(before[(before != pool.hash) & (before != 0)].tolist())
+        self._held = _Held(pool.hash)
 
     def _remember(self, left: Iterable[int]) -> None:
         for one in left:
@@ -136,7 +152,7 @@ class Reuses:
             self._gone_set.discard(self._gone.popleft())
 
     def _forget(self, look: Look) -> None:
-        if look.total == len(look.rows):
+        if look.total == len(look.rows) or len(self._prompts) > _MOST_PROMPTS:
             names = {row.id for row in look.rows}
             for name in [name for name in self._prompts if name not in names]:
                 del self._prompts[name]
@@ -167,7 +183,9 @@ class Reuses:
             kinds[names["skips"]] = "value"
         found = table(reader, addresses, kinds)
         sound = ~(found.changing | found.foreign)
-        none = reader.module_dict(reader.modules()["builtins"])["None"]
+        if self._none is None:
+            self._none = reader.module_dict(reader.modules()["builtins"])["None"]
+        none = self._none
         prompts: dict[str, _Prompt] = {}
         for number, row in enumerate(there):
             if not sound[number] or found.values[identity][number] != row.id:
@@ -186,15 +204,6 @@ class Reuses:
             self._names = {ours: name for ours, name in named.items() if name is not None}
             self.missing = tuple(f"request.{wanted[ours][0]}" for ours, name in named.items() if name is None)
         return self._names
-
-
-def _within(hashes: Words, held: Words) -> Mask:
-    """Which of them are in ``held``, which is sorted."""
-    if not len(held):
-        return np.zeros(len(hashes), np.bool_)
-    at = np.minimum(np.searchsorted(held, hashes), len(held) - 1)
-    there: Mask = held[at] == hashes
-    return there
 
 
 def _hashes(reader: Reader, address: int | None) -> Words | None:
