@@ -73,8 +73,8 @@ def _report(report: ProbeReport, snapshot: Snapshot, width: int) -> list[Line]:
     fills = paragraph(", ".join(report.sections), max(16, width - 55)) or [NOTHING]
     lines = [line(first, fills[0]), *(line(" " * 55, more) for more in fills[1:])]
     for said, said_ink in ((report.message, "dim"), (report.hint, "accent")):
-        if said:
-            lines += [line("   ", found) for found in paragraph(text.safe(said), width - 4, said_ink)]
+        for one in said.splitlines():
+            lines += [line("   ", found) for found in paragraph(text.safe(one), width - 4, said_ink)]
     return lines
 
 
