@@ -1,5 +1,7 @@
-"""SGLang's own objects, read from outside: nothing is asked, stopped or written. Its map was made by reading its source
-and has never met an SGLang that runs: the probe says so with every reading."""
+"""SGLang's own objects, read from outside: nothing is asked, stopped or written.
+
+Its map was made by reading its source and has never met an SGLang that runs: the probe says so with every reading.
+"""
 
 import time
 from dataclasses import dataclass
