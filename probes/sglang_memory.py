@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from inferdbg import text
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import KVCache
@@ -18,7 +17,7 @@ from inferdbg.facts.sections.requests import Requests
 
 from .maps.sglang import LOOPS, MAP, SEEN_AS
 from .memory.batches import BatchEngine, BatchLooker, PoolTokens
-from .memory.engine import Seen
+from .memory.engine import Seen, what_lacks
 from .memory.past import Past
 from .pymem.frames import threads
 from .pymem.opening import open_process
@@ -118,13 +117,4 @@ def _loop(reader: Reader) -> str:
 
 
 def _words(engine: BatchEngine, seen: Seen) -> str:
-    words = [SEEN_AS]
-    if seen.look is None:
-        words.append(f"requests could not be read: {seen.label}")
-    elif not seen.consistent:
-        words.append(f"numbers may not fit together: read {seen.label}")
-    if seen.look is not None and seen.look.doubtful:
-        words.append(f"{text.counted(seen.look.doubtful, 'request')} changed while they were read and are left out")
-    if engine.missing:
-        words.append(f"this SGLang does not have {', '.join(engine.missing)}")
-    return "; ".join(words)
+    return "; ".join([SEEN_AS, *what_lacks(seen, "SGLang", engine.missing)])

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from inferdbg import text
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.pulse import Pulse
 
 from .maps import EngineMap
 from .maps.vllm_v1 import MAP
-from .memory.engine import Engine, Seen
+from .memory.engine import Engine, Seen, what_lacks
 from .memory.past import Past
 from .memory.reuse import Reuses
 from .memory.wires import Wires
@@ -118,16 +117,5 @@ class VllmMemory:
 
 
 def _words(engine: Engine, seen: Seen, wires: Wires, absent: tuple[str, ...]) -> str:
-    words = []
-    if seen.look is None:
-        words.append(f"requests and blocks could not be read: {seen.label}")
-    elif not seen.consistent:
-        words.append(f"numbers may not fit together: read {seen.label}")
-    if seen.look is not None and seen.look.doubtful:
-        words.append(f"{text.counted(seen.look.doubtful, 'request')} changed while they were read and are left out")
-    missing = (*engine.missing, *absent)
-    if missing:
-        words.append(f"this vLLM does not have {', '.join(missing)}")
-    if wires.problem:
-        words.append(wires.problem)
-    return "; ".join(words)
+    words = what_lacks(seen, "vLLM", (*engine.missing, *absent))
+    return "; ".join([*words, wires.problem] if wires.problem else words)

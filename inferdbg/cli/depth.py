@@ -27,13 +27,13 @@ _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "stacks": ("stacks",),
 }
 """What stays empty without it."""
-_HELPER = "resource tracker"
-_MOST_STACKS = 16
 _MAPPED = {
     "vllm": ("inferdbg.probes.vllm_memory", "VllmMemory"),
     "sglang": ("inferdbg.probes.sglang_memory", "SglangMemory"),
 }
 """Engines whose objects we have a map of."""
+_HELPER = "resource tracker"
+"""A process that Python starts for itself."""
 
 
 class Wanted(NamedTuple):
@@ -123,7 +123,7 @@ def _memory_refusal(server: "FoundServer") -> Refusal | None:
     denied = denied_memory(server.core_pids[0])
     if denied is not None:
         return Refusal(denied.why, denied.cure)
-    return None if _known("inferdbg.probes.vllm_memory") else _missing("reading memory")
+    return None if _known(_MAPPED[server.engine][0]) else _missing("reading memory")
 
 
 def _without_url(server: "FoundServer") -> Refusal:
@@ -155,8 +155,7 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
 
 def stacks_of(roles: Mapping[int, str]) -> "Probe":
     """Of processes, by PID with what they are."""
-    pids = tuple(roles)[:_MOST_STACKS]
-    return _made("inferdbg.probes.stacks", "Stacks", pids, tuple(roles[pid] for pid in pids))
+    return _made("inferdbg.probes.stacks", "Stacks", tuple(roles), tuple(roles.values()))
 
 
 def _expected(server: "FoundServer") -> str:

@@ -2,10 +2,11 @@
 worth."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from inferdbg import text
 from inferdbg.errors import InferdbgError
 
 from ..maps import EngineMap
@@ -209,6 +210,20 @@ class Engine:
         before, begun_ns = self._step(), time.monotonic_ns()
         while self._step() == before and time.monotonic_ns() - begun_ns < _TURN_NS:
             time.sleep(_PAUSE_S / 2)
+
+
+def what_lacks(seen: Seen, engine: str, missing: Sequence[str]) -> list[str]:
+    """In words for people; ``missing``: what this version of the engine does not have."""
+    words = []
+    if seen.look is None:
+        words.append(f"requests and blocks could not be read: {seen.label}")
+    elif not seen.consistent:
+        words.append(f"numbers may not fit together: read {seen.label}")
+    if seen.look is not None and seen.look.doubtful:
+        words.append(f"{text.counted(seen.look.doubtful, 'request')} changed while they were read and are left out")
+    if missing:
+        words.append(f"this {engine} does not have {', '.join(missing)}")
+    return words
 
 
 def _version(reader: Reader, module: str) -> str | None:
