@@ -116,12 +116,9 @@ def test_a_recording_that_is_ended_by_a_signal_is_complete(number: int, engine: 
     assert inferdbg("open", str(path)).code == 0
 
 
-@pytest.mark.parametrize(
-    ("end", "code"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)], ids=str
-)
-def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
-    end: str | signal.Signals, code: int, engine: Serving
-) -> None:
+@contextlib.contextmanager
+def screen(engine: Serving) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
+    """A live screen on a terminal of its own, of which our end is given, when its first picture is there."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
     command = [*INFERDBG, "top", "--blackbox-dir", os.path.dirname(engine.box)]
@@ -131,6 +128,16 @@ def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
         while b"verdict" not in seen:
             assert select.select([ours], [], [], DEADLINE_S)[0], seen
             seen += os.read(ours, 65536)
+        yield top, ours
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("q", 0), (signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)], ids=str
+)
+def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
+    end: str | signal.Signals, code: int, engine: Serving
+) -> None:
+    with screen(engine) as (top, ours):
         if isinstance(end, str):
             os.write(ours, end.encode())
         else:
@@ -139,20 +146,12 @@ def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
             while os.read(ours, 65536):
                 pass
         assert top.wait(DEADLINE_S) == code
-    os.close(ours)
+        os.close(ours)
 
 
 def test_a_screen_whose_terminal_is_gone_ends_by_itself(engine: Serving) -> None:
     """A connection that breaks without a hangup; reading on from it would take a whole core of somebody's server."""
-    ours, its = os.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
-    command = [*INFERDBG, "top", "--blackbox-dir", os.path.dirname(engine.box)]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as top:
-        os.close(its)
-        seen = b""
-        while b"verdict" not in seen:
-            assert select.select([ours], [], [], DEADLINE_S)[0], seen
-            seen += os.read(ours, 65536)
+    with screen(engine) as (top, ours):
         os.close(ours)
         assert top.wait(DEADLINE_S) == 0
 
