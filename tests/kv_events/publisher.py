@@ -9,18 +9,20 @@ import msgspec
 import zmq
 
 END = (1 << 64) - 1
+TOKENS = range(3_987_654_001, 3_987_655_000)
+"""Token ids that nothing else is by chance: no count, no PID and hardly a duration in nanoseconds."""
 GPU = {"medium": "GPU", "group_idx": 0}
 
 
 def stored(
     hashes: Sequence[int | bytes], parent: int | bytes | None = None, size: int = 4, **more: object
 ) -> dict[str, Any]:
-    """As vLLM 0.32 writes it, with tokens that are easily found again: from 900,001 on."""
+    """As vLLM 0.32 writes it, with ``TOKENS``, which are easily found again."""
     return {
         "type": "BlockStored",
         "block_hashes": list(hashes),
         "parent_block_hash": parent,
-        "token_ids": [900_001 + at for at in range(len(hashes) * size)],
+        "token_ids": list(TOKENS[: len(hashes) * size]),
         "block_size": size,
         "lora_id": None,
         "lora_name": None,

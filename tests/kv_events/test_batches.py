@@ -8,7 +8,7 @@ import pytest
 from inferdbg.probes.kv_events.batches import Cleared, PoolName, Removed, Stored, parse
 from inferdbg.probes.kv_events.ranks import Ranks
 
-from .publisher import CLEARED, number, payload, removed, stored
+from .publisher import CLEARED, TOKENS, number, payload, removed, stored
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "vllm" / "kv_events.jsonl"
 GPU = PoolName(0, "GPU", 0)
@@ -46,8 +46,8 @@ def test_events_as_arrays_of_older_vllm_and_of_sglang() -> None:
     """SGLang's hashes are signed, and a map of what the request brought may follow."""
     batch = parse(
         payload(
-            ["BlockStored", [-1], -2, [900_001, 900_002], 2, None, "CPU_PINNED", {"cache_salt": "a salt"}],
-            ["BlockStored", [5], None, [900_001, 900_002], 2, None],
+            ["BlockStored", [-1], -2, list(TOKENS[:2]), 2, None, "CPU_PINNED", {"cache_salt": "a salt"}],
+            ["BlockStored", [5], None, list(TOKENS[:2]), 2, None],
             ["BlockRemoved", [9], "GPU"],
             ["BlockRemoved", [9]],
             ["AllBlocksCleared"],
@@ -77,7 +77,7 @@ def test_whole_hashes_and_their_last_eight_bytes_are_the_same() -> None:
 
 
 def test_more_tokens_than_blocks_means_that_blocks_were_left_out() -> None:
-    (change,) = parse(payload(stored([1], size=4, token_ids=[900_001] * 12))).changes
+    (change,) = parse(payload(stored([1], size=4, token_ids=list(TOKENS[:12])))).changes
     assert isinstance(change, Stored)
     assert (change.tokens, change.skipped) == (12, True)
 
