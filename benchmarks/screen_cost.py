@@ -4,15 +4,17 @@ python -m benchmarks.screen_cost
 
 ``inferdbg attach BOX`` runs as a person starts it, on a pseudo terminal of 120 x 40 whose output is read and thrown
 away, four looks a second. The box is that of a scheduler with made-up tokens in a process of its own: 100,000 blocks,
-240 requests running, 16 waiting, 32 steps a second, some requests ending and others beginning. Processor time is the
-kernel's, of the screen and of the children that it reads probes in.
+240 requests running, 16 waiting, 32 steps a second, some requests ending and others beginning, its pool and its rings
+full as after some minutes. Processor time is the kernel's, of the screen and of the children that it reads probes in.
 
-A virtual machine whose host takes back memory that was not touched for a moment makes everything that sleeps between
-two looks pay for every page anew: 3 to 15 us a page were seen, 10 ms a look for any program, where a calm machine takes
-0.02. So the same is measured beside the screen (8 MB touched four times a second), and only calm windows are judged.
+Where the host of a virtual machine takes back what was not touched for a moment, any program that sleeps between two
+looks pays for its pages anew. That is kept away (`benchmarks.warm`), and 8 MB that are touched four times a second
+beside the screen say how well: only windows in which a page cost little are judged. The start cannot be
+kept warm; what a fresh page cost before each says how far the machine was from calm, where a calm one takes 0.2 to 0.5.
 """
 
 import fcntl
+import mmap
 import os
 import pty
 import select
@@ -27,12 +29,15 @@ import threading
 import time
 from typing import NamedTuple
 
+from benchmarks.warm import family, kept_warm
+
 CPU_LIMIT_PERCENT, RSS_LIMIT_MB, FIRST_FRAME_LIMIT_S = 4.0, 100.0, 0.5
 BLOCKS, RUNNING, REQUESTS, STEPS_A_SECOND = 100_000, 240, 256, 32
+STEPS_BEFORE = 5_000  # by then the free blocks and the ring of events are used up
 COLUMNS, LINES = 120, 40
 WARM_UP_S, WINDOW_S = 4.0, 2.0
 WINDOWS, MOST_WINDOWS = 6, 30
-CALM_PAGE_US = 0.5
+CALM_PAGE_US, CALM_FRESH_PAGE_US = 0.5, 1.0
 _MEMORY = bytearray(os.urandom(8 << 20))
 
 
@@ -44,6 +49,7 @@ class Share(NamedTuple):
 
 
 class Cost(NamedTuple):
+    fresh_page_us: float
     first_frame_s: float
     shares: list[Share]
     rss_mb: float
@@ -59,11 +65,12 @@ def measure(box: str, view: str) -> Cost:
     """Starts the screen, changes to the view, waits until it is warm, and counts until enough windows were calm."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    fresh_page_us = _fresh_page_us()
     begun = time.monotonic()
     child = subprocess.Popen(
         [sys.executable, "-m", "inferdbg", "attach", box],
         stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+        env=_environment(),
     )  # fmt: skip
     os.close(terminal)
     first = threading.Event()
@@ -73,14 +80,29 @@ def measure(box: str, view: str) -> Cost:
         raise SystemExit("the screen showed nothing within 20 s")
     first_frame_s = time.monotonic() - begun
     os.write(controller, view.encode())
-    time.sleep(WARM_UP_S)
     shares: list[Share] = []
-    while sum(share.page_us <= CALM_PAGE_US for share in shares) < WINDOWS and len(shares) < MOST_WINDOWS:
-        shares.append(_share(child.pid))
+    with kept_warm():
+        time.sleep(WARM_UP_S)
+        while sum(share.page_us <= CALM_PAGE_US for share in shares) < WINDOWS and len(shares) < MOST_WINDOWS:
+            shares.append(_share(child.pid))
     rss_mb, peak_mb = _status_mb(child.pid, "VmRSS"), _status_mb(child.pid, "VmHWM")
     os.write(controller, b"q")
     child.wait(10)
-    return Cost(first_frame_s, shares, rss_mb, peak_mb)
+    return Cost(fresh_page_us, first_frame_s, shares, rss_mb, peak_mb)
+
+
+def _environment() -> dict[str, str]:
+    """A person's: 256 colours or more, and Python may keep what it compiled."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+
+
+def _fresh_page_us() -> float:
+    begun = time.thread_time()
+    with mmap.mmap(-1, len(_MEMORY)) as fresh:
+        for at in range(0, len(fresh), 4096):
+            fresh[at] = 1
+    return (time.thread_time() - begun) / (len(_MEMORY) / 4096) * 1e6
 
 
 def _share(pid: int) -> Share:
@@ -111,12 +133,8 @@ def _swallow(controller: int, wanted: bytes, seen: threading.Event) -> None:
 
 def _cpu_s(pid: int) -> float:
     """Processor time of a process and of its living children."""
-    family = [pid]
-    for thread in os.listdir(f"/proc/{pid}/task"):  # a child is listed with the thread that started it
-        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-            family += map(int, file.read().split())
     # the clock of a process's scheduled time: CPUCLOCK_SCHED of the Linux kernel
-    return sum(time.clock_gettime((~one << 3) | 2) for one in family)
+    return sum(time.clock_gettime((~one << 3) | 2) for one in family(pid))
 
 
 def _status_mb(pid: int, name: str) -> float:
@@ -126,7 +144,7 @@ def _status_mb(pid: int, name: str) -> float:
 
 def main() -> int:
     folder = tempfile.mkdtemp(prefix="screen-", dir="/dev/shm")
-    command = ["benchmarks.synthetic", folder, *map(str, (BLOCKS, RUNNING, REQUESTS, STEPS_A_SECOND))]
+    command = ["benchmarks.synthetic", folder, *map(str, (BLOCKS, RUNNING, REQUESTS, STEPS_A_SECOND, STEPS_BEFORE))]
     engine = subprocess.Popen(
         [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
     )
@@ -151,19 +169,23 @@ def report(box: str) -> int:
         print(
             f"{title:9} cpu {cost.cpu_percent(calm=False):4.1f} % of a core at {page_us:.2f} us a page, "
             f"{'no calm windows' if calm is None else f'{calm:.1f} % when calm'}   "
-            f"rss {cost.rss_mb:.0f} MB, peak {cost.peak_mb:.0f} MB   first picture {cost.first_frame_s * 1000:.0f} ms",
+            f"rss {cost.rss_mb:.0f} MB, peak {cost.peak_mb:.0f} MB   "
+            f"first picture {cost.first_frame_s * 1000:.0f} ms at {cost.fresh_page_us:.1f} us a fresh page",
             flush=True,
         )
     first_s = statistics.median(cost.first_frame_s for cost in costs)
+    calm_start = statistics.median(cost.fresh_page_us for cost in costs) <= CALM_FRESH_PAGE_US
     shares = [cost.cpu_percent(calm=True) for cost in costs]
-    holds = first_s <= FIRST_FRAME_LIMIT_S and all(cost.rss_mb <= RSS_LIMIT_MB for cost in costs)
-    holds &= all(share is not None and share <= CPU_LIMIT_PERCENT for share in shares)
-    print(
-        f"bounds    cpu {CPU_LIMIT_PERCENT:.0f} % when calm, rss {RSS_LIMIT_MB:.0f} MB, "
-        f"first picture {FIRST_FRAME_LIMIT_S * 1000:.0f} ms (median {first_s * 1000:.0f} ms): "
-        f"{'hold' if holds else 'not judged, the machine was never calm' if None in shares else 'do NOT hold'}"
-    )
-    return 0 if holds else 1
+    held = {
+        f"cpu {CPU_LIMIT_PERCENT:.0f} %": None if None in shares else max(filter(None, shares)) <= CPU_LIMIT_PERCENT,
+        f"rss {RSS_LIMIT_MB:.0f} MB": all(cost.rss_mb <= RSS_LIMIT_MB for cost in costs),
+        f"first picture {FIRST_FRAME_LIMIT_S * 1000:.0f} ms (median {first_s * 1000:.0f})": (
+            True if first_s <= FIRST_FRAME_LIMIT_S else False if calm_start else None
+        ),
+    }
+    words = {True: "holds", False: "does NOT hold", None: "not judged, the machine was not calm"}
+    print("bounds    " + "; ".join(f"{bound}: {words[holds]}" for bound, holds in held.items()))
+    return 0 if all(held.values()) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The real scheduler and block pool under a made-up load, without a model: tokens come from a random number generator.
 
-python -m benchmarks.synthetic FOLDER [BLOCKS RUNNING REQUESTS STEPS_A_SECOND]
+python -m benchmarks.synthetic FOLDER [BLOCKS RUNNING REQUESTS STEPS_A_SECOND STEPS_BEFORE]
 
 keeps one running in a black box until stdin closes; prints the box's path.
 """
@@ -137,8 +137,10 @@ class SyntheticEngine:
         return [self.random.randrange(VOCABULARY) for _ in range(count)]
 
 
-def main(folder: str, blocks: str = "512", running: str = "16", requests: str = "24", pace: str = "200") -> int:
-    """``pace``: steps a second, at most."""
+def main(
+    folder: str, blocks: str = "512", running: str = "16", requests: str = "24", pace: str = "200", before: str = "0"
+) -> int:
+    """``pace``: steps a second, at most, after ``before`` steps as fast as they go."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     observer = BlackBoxObserver(folder)
     lengths = range(1, min(8_000, int(blocks) * 16 // int(requests)))  # of prompts and outputs, in tokens
@@ -146,6 +148,9 @@ def main(folder: str, blocks: str = "512", running: str = "16", requests: str = 
     engine.fill(int(requests), lengths, lengths)
     while engine.step().plan.prefill_tokens > int(running):
         pass  # until it runs as many as it can
+    for _ in range(int(before)):
+        engine.fill(int(requests), lengths, lengths)
+        engine.step()
     asked_to_stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), asked_to_stop.set()), name="stdin", daemon=True).start()
     print(observer.path, flush=True)

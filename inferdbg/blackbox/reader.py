@@ -117,6 +117,8 @@ class Box:
         self.layout = layout
         self._descriptor = descriptor
         self._of_this_boot = layout.boot == boot_id()
+        self._newest_event = 0, 0
+        """Number and offset of the newest event given out, where the walk over a full ring may begin the next time."""
 
     @classmethod
     def open(cls, path: str) -> "Box":
@@ -220,9 +222,14 @@ class Box:
         head, tail, upcoming = self._words(_THREE_WORDS, EVENT_WORDS_OFFSET)
         if upcoming <= known + 1 or not tail <= head <= tail + ring.length or tail % 8 or head % 8:
             return EventsRead([], known, 0)
-        walked = _walk(self._ring_bytes(ring, 1, tail, head), tail, ring.length, max(known + 1, upcoming - limit))
+        sequence, place = self._newest_event
+        start = place if sequence == after and tail <= place <= head else tail
+        walked = _walk(self._ring_bytes(ring, 1, start, head), start, ring.length, max(known + 1, upcoming - limit))
         tail_after = self._words(_THREE_WORDS, EVENT_WORDS_OFFSET)[1]
-        events = [event for offset, event in walked if offset >= tail_after]
+        found = [(offset, event) for offset, event in walked if offset >= tail_after]
+        if found:
+            self._newest_event = found[-1][1].sequence, found[-1][0]
+        events = [event for _, event in found]
         last = events[-1].sequence if events else known
         return EventsRead(events, last, 0 if after is None else last - after - len(events))
 
@@ -330,7 +337,7 @@ def _lock(descriptor: int) -> tuple[int, int]:
 def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[tuple[int, EventRecord]]:
     """Events of the wanted numbers with their offsets since the start, up to the first damaged record."""
     found: list[tuple[int, EventRecord]] = []
-    at, end = 0, len(encoded)
+    at, end, view = 0, len(encoded), memoryview(encoded)
     while at + 8 <= end:
         length = _HALF.unpack_from(encoded, at)[0]
         if length & IS_PADDING:
@@ -346,10 +353,10 @@ def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[t
         )
         if sequence >= wanted_from:
             wanted_from = sequence + 1  # they only ever rise
-            record = encoded[at : at + length]
-            if zlib.crc32(record[EVENT_CRC_FROM:]) != checksum or text_bytes > length - EVENT.size:
+            if zlib.crc32(view[at + EVENT_CRC_FROM : at + length]) != checksum or text_bytes > length - EVENT.size:
                 break
-            text = record[EVENT.size : EVENT.size + text_bytes].decode("utf-8", "replace")
+            text_at = at + EVENT.size
+            text = encoded[text_at : text_at + text_bytes].decode("utf-8", "replace") if text_bytes else ""
             found.append((start + at, EventRecord(sequence, mono_ns, step, kind, request, other, block, tokens, text)))
         at += length
     return found

@@ -1,7 +1,9 @@
 """What happened in the last minute, in the numbers that several rules judge by."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from inferdbg.facts.sections.events import Event
@@ -52,7 +54,10 @@ def patience_ns(window: Window) -> int:
 def events_of(window: Window, *kinds: str, over_ns: int = MINUTE) -> list[Event]:
     """Events of these kinds in the last ``over_ns``, oldest first, also those older than the Window's first look: an
     engine keeps a ring of them."""
-    return list(_newest_events(window, kinds, window.now.mono_ns - over_ns))[::-1]
+    found = [event for kind in kinds for event in window.events_by_kind.get(kind, ())]
+    if len(kinds) > 1:
+        found.sort(key=_when)
+    return found[bisect_left(found, window.now.mono_ns - over_ns, key=_mono_ns) :]
 
 
 def steps_of(window: Window, over_ns: int = MINUTE) -> list[Step]:
@@ -107,13 +112,7 @@ def in_kernel(pulse: Pulse) -> bool:
     return pulse.kernel is not None and launched is not None and completed is not None and launched > completed
 
 
-def _newest_events(window: Window, kinds: tuple[str, ...], horizon_ns: int) -> Iterator[Event]:
-    for snapshot in reversed(window.snapshots):
-        for event in reversed(snapshot.events.items if snapshot.events is not None else ()):
-            if event.mono_ns < horizon_ns:
-                return
-            if event.kind in kinds:
-                yield event
+_mono_ns, _when = attrgetter("mono_ns"), attrgetter("mono_ns", "seq")
 
 
 def _newest_steps(window: Window, horizon_ns: int) -> Iterator[Step]:

@@ -1,7 +1,9 @@
 """The last moments of a target: the only place where counters become rates and buckets become percentiles."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import islice, pairwise
 from operator import attrgetter
 from typing import TypeVar
@@ -106,6 +108,15 @@ class Window:
     def events(self, count: int) -> list[Event]:
         """The last ``count`` events, oldest first."""
         return _last(count, (s.events.items for s in reversed(self.snapshots) if s.events is not None))
+
+    @cached_property
+    def events_by_kind(self) -> dict[str, list[Event]]:
+        """All events, oldest first."""
+        found = defaultdict[str, list[Event]](list)
+        for snapshot in self.snapshots:
+            for event in snapshot.events.items if snapshot.events is not None else ():
+                found[event.kind].append(event)
+        return found
 
     def _at(self, mono_ns: int) -> Snapshot | None:
         """The newest Snapshot not after ``mono_ns``."""

@@ -1,8 +1,10 @@
 """Steps and events come back as they were written, however often the rings went round between two looks."""
 
+import os
 from array import array
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -148,6 +150,25 @@ def test_events_of_all_lengths_follow_each_other_round_the_ring(tmp_path: Path) 
         found = reader.events(count - 1, 10)
         assert [(event.sequence, len(event.text)) for event in found.events] == [(count, count * 7 % 300)]
     assert 20 < len(reader.events(None, 1000).events) < 8192 // 56
+    reader.close()
+
+
+def test_a_look_reads_of_a_full_ring_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = BlackBox.create(str(tmp_path), [], rings=SMALL)
+    reader = Box.open(box.path)
+    for count in range(1, 1000):
+        box.events.add(11, count, 0, 0, -1, 0, "")
+    last, sizes, pread = reader.events(None, 10).last, list[int](), os.pread
+
+    def counted(descriptor: int, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return pread(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    for count in range(1000, 1003):
+        box.events.add(11, count, 0, 0, -1, 0, "")
+    assert [event.step for event in reader.events(last, 10).events] == [1000, 1001, 1002]
+    assert sum(sizes) < 500
     reader.close()
 
 

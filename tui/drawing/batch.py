@@ -1,5 +1,8 @@
 """One step as a picture: whose tokens filled the budget, and which phase took the time."""
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 from inferdbg import text
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
@@ -83,7 +86,8 @@ def bar_widths(width: int, longest_ns: float) -> tuple[int, int]:
     return (room * 3 // 5, room - room * 3 // 5) if longest_ns else (room + 8, 0)
 
 
-def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> list[Piece]:
+@lru_cache(maxsize=256)
+def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> Sequence[Piece]:
     """One step in one line: number, tokens against the budget, time by phase. ``longest_ns`` fills the bar of time."""
     tokens, times = bar_widths(width, longest_ns)
     used = text.out_of(step.prefill_tokens + step.decode_tokens, step.budget, _USED)

@@ -38,10 +38,10 @@ def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[L
         Span(f"died in {pulse.phase}" if dead else pulse.phase, strong),
     ]
     since_ns = snapshot.mono_ns - pulse.phase_since_ns
-    usual = usual_step_ns(window)
+    usual = usual_step_ns(window) if still else None
     if not dead and pulse.phase_since_ns and since_ns > 0:
         parts.append(Span(f"for {text.duration(since_ns)}", strong if still else ""))
-    if still and usual is not None:
+    if usual is not None:
         parts.append(dim(f"a whole step usually takes {text.duration(usual)}"))
     if pulse.layer is not None:
         parts.append(Span(f"layer {pulse.layer}", strong if still else ""))

@@ -18,10 +18,12 @@ _NOTABLE_NS = 50_000_000  # below that nobody sees a stutter
 
 
 def check(window: Window) -> Iterator[Finding]:
-    steps = [step for step in steps_of(window, _OVER_NS) if step.decode_tokens and step.total_ns is not None]
-    alone = [step for step in steps if not step.prefill_tokens]
-    crowded = [step for step in steps if step.prefill_tokens >= _FULL * ((step.budget or 0) - step.decode_tokens) > 0]
-    if len(alone) < _ENOUGH or len(crowded) < _ENOUGH:
+    steps = [step for step in steps_of(window, _OVER_NS) if step.decode_tokens]
+    crowded = [step for step in steps if step.prefill_tokens and _is_full(step) and step.total_ns is not None]
+    if len(crowded) < _ENOUGH:
+        return
+    alone = [step for step in steps if not step.prefill_tokens and step.total_ns is not None]
+    if len(alone) < _ENOUGH:
         return
     alone_ns, crowded_ns = median_ns(alone), median_ns(crowded)
     p95_ns = window.percentile(lambda s: s.scheduler.itl if s.scheduler else None, 0.95, _OVER_NS)
@@ -42,6 +44,10 @@ def check(window: Window) -> Iterator[Finding]:
         "such a step then takes about twice as long as one of decodes alone",
         since_ns=crowded[0].start_ns,
     )
+
+
+def _is_full(step: Step) -> bool:
+    return step.prefill_tokens >= _FULL * ((step.budget or 0) - step.decode_tokens) > 0
 
 
 def _budget(alone_ns: int, crowded: list[Step]) -> int:

@@ -119,9 +119,12 @@ class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def total_ns(self) -> int | None:
         """None when one of its parts is not known."""
-        parts = (self.schedule_ns, self.prepare_ns, self.forward_ns, self.sample_ns, self.commit_ns)
-        known = [part for part in parts if part is not None]
-        return sum(known) if len(known) == len(parts) else None
+        schedule, prepare, forward, sample, commit = (
+            self.schedule_ns, self.prepare_ns, self.forward_ns, self.sample_ns, self.commit_ns
+        )  # fmt: skip
+        if schedule is None or prepare is None or forward is None or sample is None or commit is None:
+            return None
+        return schedule + prepare + forward + sample + commit
 
 
 class Steps(Struct, frozen=True, gc=False, omit_defaults=True):
