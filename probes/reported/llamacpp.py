@@ -235,6 +235,9 @@ TABLE = Table(
             (Name("llamacpp:prompt_tokens_total", "by 2026.10", plus="llamacpp:prompt_tokens_cached_total"),),
         ),
         Row("prefix_hit_tokens_total", (Name("llamacpp:prompt_tokens_cached_total", "by 2026.10"),)),
+        Row("drafts_total", (Name("llamacpp:spec_decode_num_drafts_total", "by 2026.10"),)),
+        Row("drafted_tokens_total", (Name("llamacpp:spec_decode_num_draft_tokens_total", "by 2026.10"),)),
+        Row("accepted_tokens_total", (Name("llamacpp:spec_decode_num_accepted_tokens_total", "by 2026.10"),)),
     ),
     kvcache=kvcache,
     config=lambda _: None,  # /props has it

@@ -88,12 +88,14 @@ def vllm(
 
 
 @contextlib.contextmanager
-def llamacpp(folder: Path, model: Path) -> Iterator[RealServer]:
-    """llama.cpp's own server with /metrics and /slots, two slots."""
-    port = free_port()
+def llamacpp(
+    folder: Path, model: Path, *arguments: str, ready: bool = True, port: int | None = None
+) -> Iterator[RealServer]:
+    """llama.cpp's own server with /metrics and /slots, two slots. ``arguments``: as llamacpp_host.py takes them."""
+    port = free_port() if port is None else port
     script = Path(__file__).with_name("llamacpp_host.py")
-    command = [str(install.python_of("llamacpp")), str(script), str(model), str(port)]
-    with _running(command, {}, folder / f"llamacpp-{port}.log", port, ready=True) as server:
+    command = [str(install.python_of("llamacpp")), str(script), str(model), str(port), *arguments]
+    with _running(command, {}, folder / f"llamacpp-{port}.log", port, ready=ready) as server:
         yield server
 
 

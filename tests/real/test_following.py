@@ -148,6 +148,29 @@ def test_a_llamacpp_in_python_is_known_by_its_library(tmp_path: Path) -> None:
         assert f"front end {process.pid}" in done.out
 
 
+@needs_llamacpp
+def test_a_llamacpp_is_followed_from_its_start_over_its_end_to_its_successor(tmp_path: Path) -> None:
+    model = find_default_model()
+    if model is None:
+        pytest.skip("SmolLM2 is not installed: make setup fetches it")
+    with llamacpp(tmp_path, model, ready=False) as first:
+        eventually(lambda: _of_pid(first.pid), 30.0)
+        seen = until_up(first.pid)
+        assert seen[-1] == "up"
+        source = target.engine_source(target.engine_of(str(first.pid)), None, REPORTED)
+        try:
+            eventually(lambda: phase(source), 30.0)
+            os.kill(first.pid, signal.SIGKILL)
+            dead = eventually(lambda: finding(source, "engine_dead"), 20.0)
+            assert f"pid {first.pid}" in dead.summary
+            with llamacpp(tmp_path, model, ready=False, port=first.port) as second:
+                restarted = eventually(lambda: finding(source, "restarted"), 60.0)
+                assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
+                assert finding(source, "engine_dead") is None
+        finally:
+            source.close()
+
+
 def _of_pid(pid: int) -> "naming.Engine | None":
     found = here.discovered()
     return next((server for server in found.servers if server.pid == pid), None)

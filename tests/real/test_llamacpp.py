@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from .servers import RealServer, llamacpp, needs_llamacpp
 from .test_vllm import eventually
 
 pytestmark = needs_llamacpp
+ALPHABET = "Repeat: a b c d e f g h i j k l m n o p q r s t u v w x y z. " * 8
+"""What follows it is easily drafted."""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,42 @@ def test_an_idle_one_is_known_by_its_metrics(server: RealServer) -> None:
     assert snapshot["server"]["engine"] == "llama.cpp"
     assert snapshot["server"]["pid"] == server.pid
     assert snapshot["scheduler"]["running"] == 0
+
+
+def test_speculation_is_counted_and_shown_while_it_goes_on(tmp_path: Path) -> None:
+    model = find_default_model()
+    if model is None:
+        pytest.skip("SmolLM2 is not installed: make setup fetches it")
+    over = threading.Event()
+
+    def ask(server: RealServer) -> dict[str, int]:
+        body = {"prompt": ALPHABET, "n_predict": 200, "ignore_eos": True, "temperature": 0}
+        asked = urllib.request.Request(
+            f"{server.url}/completion", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            timings: dict[str, int] = json.load(answer)["timings"]
+            return timings
+
+    def keep_asking(server: RealServer) -> None:
+        while not over.is_set():
+            ask(server)
+
+    with llamacpp(tmp_path, model, "NGRAM_MAP_K") as server:
+        made = ask(server)
+        counts = look(server)["snapshot"]["scheduler"]
+        assert counts["drafts_total"] > 0
+        assert counts["drafted_tokens_total"] == made["draft_n"]
+        assert counts["accepted_tokens_total"] == made["draft_n_accepted"]
+        client = threading.Thread(target=keep_asking, args=(server,), daemon=True)
+        client.start()
+        try:
+            eventually(
+                lambda: "tokens a step with one, 1 without" in inferdbg("attach", server.url, "--once").out or None
+            )
+        finally:
+            over.set()
+            client.join(60)
 
 
 def test_slots_are_requests_and_a_stopped_one_is_named(server: RealServer) -> None:

@@ -45,6 +45,9 @@ def test_metrics(
         generated_tokens_total=generated,
         prefix_queried_tokens_total=prefilled + cached,
         prefix_hit_tokens_total=cached,
+        drafts_total=0,
+        drafted_tokens_total=0,
+        accepted_tokens_total=0,
     )
 
 

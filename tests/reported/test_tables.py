@@ -68,6 +68,11 @@ def test_vllm(
         "finished_total": finished,
         "failed_total": 0,
         "rejected_total": 0,
+        **(
+            {"drafts_total": 396, "drafted_tokens_total": 1444, "accepted_tokens_total": 1104}
+            if name == "specdecode"
+            else {}
+        ),
     }
     small = name.startswith("preempt")
     cache = vllm.kvcache(Scrape(parse(body)), ORIGIN)

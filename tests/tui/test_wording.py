@@ -16,7 +16,7 @@ from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window
 from inferdbg.tui.drawing.batch import batch_lines, step_pieces, time_lines
 from inferdbg.tui.drawing.blocks import block_lines
-from inferdbg.tui.drawing.flow import latency_lines
+from inferdbg.tui.drawing.flow import draft_lines, latency_lines
 from inferdbg.tui.drawing.holdings import holder_lines
 from inferdbg.tui.drawing.names import names_of
 from inferdbg.tui.drawing.overview import overview_lines
@@ -70,6 +70,24 @@ def test_of_counts_that_were_read_once_nothing_is_said_of_what_came_since() -> N
     assert latencies((3, 50), (3, 50), counted_ns=(NOW, NOW)) == "TTFT -   ITL -"
     twice = latencies((3, 50), (3, 90), counted_ns=(NOW - 2 * SECOND, NOW))
     assert re.fullmatch(r"TTFT no first token   ITL p50 \S+ ms p95 \S+ ms  r   last 2 s", twice)
+
+
+def drafts(*counts: tuple[int, int, int]) -> str:
+    snapshots = []
+    for index, (made, drafted, accepted) in enumerate(counts):
+        scheduler = Scheduler(
+            Origin("test", NOW), drafts_total=made, drafted_tokens_total=drafted, accepted_tokens_total=accepted
+        )
+        at_ns = NOW + index * SECOND
+        snapshots.append(Snapshot(index, at_ns, at_ns, Target("process", "x", 1), scheduler=scheduler))
+    return said(draft_lines(Window(snapshots), 100))
+
+
+def test_what_drafts_brought() -> None:
+    """By the counters of a real vLLM: 396 drafts of 1,444 tokens, 1,104 of them accepted."""
+    said = "76 % accepted · 3.6 tokens a draft · 3.8 tokens a step with one, 1 without"
+    assert drafts((396, 1444, 1104)) == drafts((0, 0, 0), (396, 1444, 1104)) == said
+    assert drafts((396, 1444, 1104), (396, 1444, 1104)) == drafts((0, 0, 0)) == ""
 
 
 def test_latencies_that_a_source_does_not_know_are_unknown() -> None:

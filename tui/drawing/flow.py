@@ -3,8 +3,8 @@
 from inferdbg import text
 from inferdbg.facts.window import SECOND, Counter, Window
 
-from ..ink import Line, Span, beside, chart, dim, fit_text, flow, line, value, width_of
-from .counters import MINUTE, Buckets, generated, itl, prefilled, ttft
+from ..ink import Line, Piece, Span, beside, chart, dim, fit_text, flow, line, value, width_of
+from .counters import MINUTE, Buckets, generated, itl, minute_delta, prefilled, ttft
 from .marks import mark, missing
 
 
@@ -51,6 +51,30 @@ def latency_lines(window: Window, width: int) -> list[Line]:
     elif seen_ns > 0:
         parts.append((dim(f"last {text.duration(seen_ns)}"),))
     return flow(parts, width, "   ")
+
+
+def draft_lines(window: Window, width: int) -> list[Line]:
+    """What speculation brought in the last minute, or since the start where this is the first look; nothing where
+    nothing was drafted."""
+    scheduler = window.now.scheduler
+    if scheduler is None:
+        return []
+    if len(window.snapshots) > 1:
+        names = ("drafts_total", "drafted_tokens_total", "accepted_tokens_total")
+        drafts, drafted, accepted = (minute_delta(window, name) for name in names)
+    else:
+        drafts, drafted = scheduler.drafts_total, scheduler.drafted_tokens_total
+        accepted = scheduler.accepted_tokens_total
+    if not drafts or not drafted or accepted is None:
+        return []
+    parts: list[Piece] = [
+        line(
+            value(text.percent(accepted / drafted)), dim(" accepted"), mark(scheduler.totals_origin, window.now.mono_ns)
+        ),
+        dim(f"{drafted / drafts:.1f} tokens a draft"),
+        line(value(f"{1 + accepted / drafts:.1f}"), dim(" tokens a step with one, 1 without")),
+    ]
+    return flow(parts, width, " · ")
 
 
 def _latency(label: str, histogram: Buckets, nothing: str, window: Window, found: Span) -> Line:

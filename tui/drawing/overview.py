@@ -9,7 +9,7 @@ from inferdbg.facts.window import Window
 from ..ink import NOTHING, Line, Span, beside, crop, flow, labelled, line
 from .batch import batch_lines, step_pieces
 from .cache import cache_lines
-from .flow import latency_lines, tokens_lines
+from .flow import draft_lines, latency_lines, tokens_lines
 from .happenings import happening_lines
 from .machine import kernel_lines, machine_lines
 from .pulse import now_lines
@@ -69,10 +69,12 @@ def _down(window: Window, findings: Sequence[Finding], width: int, room: int | N
 
 
 def _parts(window: Window, findings: Sequence[Finding], width: int, *, charts: int, waiting: int) -> list[Part]:
+    drafts = draft_lines(window, width)
     parts = [
         Part("now", now_lines(window, findings, width), 2, 9, 0),
         Part("tokens/s", tokens_lines(window, width, charts), charts, 9, 1),
         Part("latency", latency_lines(window, width), 1, 9, 1),
+        *([Part("drafts", drafts, 1, 5, 1)] if drafts else []),
         Part("KV cache", cache_lines(window, width), 2, 7, 2),
         Part("batch", batch_lines(window, width), 3, 4, 3),
         Part("queue", queue_lines(window, width, waiting), 3, 8, 4),

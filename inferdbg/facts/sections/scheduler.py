@@ -9,8 +9,11 @@ from inferdbg.facts.provenance import Origin
 class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
     ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
-    ``prefix_*_total`` are tokens looked up and found in the prefix cache. ``counted``: who read the totals and
-    latencies, and when, where that is not who filled the rest (``totals_origin`` is right in either case)."""
+    ``prefix_*_total`` are tokens looked up and found in the prefix cache. ``drafts_total`` counts the drafts of
+    speculative decoding that were verified, at most one for each request and step; the two behind
+    it their tokens.
+    ``counted``: who read the totals and latencies, and when, where that is not who filled the rest (``totals_origin``
+    is right in either case)."""
 
     origin: Origin
     running: int | None = None
@@ -25,6 +28,9 @@ class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     preempted_total: int | None = None
     evicted_blocks_total: int | None = None
     copied_blocks_total: int | None = None
+    drafts_total: int | None = None
+    drafted_tokens_total: int | None = None
+    accepted_tokens_total: int | None = None
     added_total: int | None = None
     finished_total: int | None = None
     aborted_total: int | None = None
