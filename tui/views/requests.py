@@ -14,6 +14,7 @@ from ..drawing.marks import missing
 from ..drawing.names import names_of
 from ..drawing.request import request_lines
 from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
+from ..drawing.talkers import offered, talker_lines
 from ..frame import Frame
 from ..ink import NOTHING, Line, Span, boxed, dim, line
 from ..view import View, bound
@@ -34,6 +35,7 @@ class Requests(View):
         bound("requests.sort", "s", "sort(1)", "sort", "Sort by the next column; so does a click on it", shown="s"),
         bound("requests.sort-back", "S", "sort(-1)", "sort by the column before"),
         bound("requests.reverse", "r", "reverse", "reverse", "Turn the order around", shown="r"),
+        bound("requests.group", "g", "group", "talkers", "Add them up by prefix, adapter, client, length", shown="g"),
         bound("requests.clear", "escape", "clear", "all requests", "Drop the filter and the selection"),
     ]
 
@@ -44,6 +46,8 @@ class Requests(View):
         self.sort: Column = COLUMNS[0]
         self.reverse = False
         self.wanted = ""
+        self.by = ""
+        """What the requests are added up by; empty when each has its own line."""
         self._last_row: tuple[Snapshot, Request] | None = None  # of the selected one
         self._shown: list[Request] = []
         self._columns: list[tuple[Column, int]] = []
@@ -53,6 +57,8 @@ class Requests(View):
         snapshot = frame.window.now
         if snapshot.requests is None:
             return [NOTHING, *missing(snapshot, "requests", width - 1, "requests")]
+        if self.by:
+            return [self._summary(snapshot), *talker_lines(snapshot, self.by, width, height - 1)][:height]
         names = names_of(snapshot)
         items = [r for r in snapshot.requests.items if matches(r, self.wanted, names)]
         self._shown = sorted(
@@ -80,6 +86,8 @@ class Requests(View):
                 spans.append(dim(f" · {stages.count(stage)} {stage}"))
         if snapshot.kvcache is not None and snapshot.kvcache.columns_ns is not None:
             spans.append(dim(" · read each second"))
+        if self.by:
+            return tuple(spans)
         if self.wanted:
             spans += [dim(" · showing "), Span(f"{len(self._shown)} with “{self.wanted}”", "accent")]
         if len(self._shown) > self._rows:
@@ -133,7 +141,7 @@ class Requests(View):
         return next((index for index, request in enumerate(self._shown) if request.number == self.selected), None)
 
     def action_move(self, step: int) -> None:
-        if self._shown:
+        if self._shown and not self.by:
             at = self._index()
             index = self.top if at is None else min(max(0, at + step), len(self._shown) - 1)
             self.selected = self._shown[index].number
@@ -162,20 +170,30 @@ class Requests(View):
         if self.selected is not None:
             self.post_message(self.Jump("kvmap", self.selected))
 
+    def action_group(self) -> None:
+        """The next way to add them up, or one by one again after the last."""
+        snapshot = self.frame.window.now if self.frame is not None else None
+        if snapshot is not None and snapshot.requests is not None:
+            ways = ["", *offered(snapshot.requests)]
+            self.by = ways[(ways.index(self.by) + 1) % len(ways)] if self.by in ways else ""
+            self.redraw()
+
     def action_clear(self) -> None:
-        self.wanted, self.selected = "", None
+        self.wanted, self.selected, self.by = "", None, ""
         self.redraw()
 
     def find(self, wanted: str) -> str:
-        self.wanted, self.top = wanted, 0
+        self.wanted, self.top, self.by = wanted, 0, ""
         self.redraw()
         return "" if self._shown else "no request matches"
 
     def show_request(self, number: int) -> None:
-        self.selected = number
+        self.selected, self.by = number, ""
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
+        if self.by:
+            return
         if event.y == 1:
             edge = 1
             for column, width in self._columns:
