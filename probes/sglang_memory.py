@@ -28,11 +28,12 @@ _THREADS_EVERY_NS = SECOND
 
 @dataclass
 class SglangMemory:
-    """``core_pid``: a scheduler's process. Raises InferdbgError where its memory may not be read, or it is no CPython
-    or no SGLang that we know."""
+    """``core_pid``: a scheduler's process. ``first_number``: of requests, where others were numbered before. Raises
+    InferdbgError where its memory may not be read, or it is no CPython or no SGLang that we know."""
 
     core_pid: int
     front_pid: int | None = None
+    first_number: int = 1
 
     name = "memory"
     sections = ("server", "pulse", "scheduler", "requests", "kvcache", "steps", "events")
@@ -43,7 +44,7 @@ class SglangMemory:
     def __post_init__(self) -> None:
         self._reader: Reader | None = None
         self._engine: BatchEngine | None = None
-        self._past = Past()
+        self._past = Past(self.first_number)
 
     def read(self, now_ns: int) -> Reading:
         if self._reader is None:
@@ -67,6 +68,11 @@ class SglangMemory:
             if cache is not None:
                 sections["kvcache"] = cache
         return Reading(sections, "ok" if seen.consistent else "torn", _words(engine, seen), mono_ns=read_ns)
+
+    @property
+    def upcoming(self) -> int:
+        """The number of the next request."""
+        return self._past.upcoming
 
     def close(self) -> None:
         if self._reader is not None:

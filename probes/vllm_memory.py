@@ -30,12 +30,14 @@ _THREADS_EVERY_NS = SECOND
 @dataclass
 class VllmMemory:
     """``core_pid``: the process of the engine core; ``front_pid``: of the front end, None where there is none.
+    ``first_number``: of requests, where others were numbered before.
 
     Raises InferdbgError where their memory may not be read, or the core is no CPython or no vLLM that we know.
     """
 
     core_pid: int
     front_pid: int | None = None
+    first_number: int = 1
 
     name = "memory"
     sections = ("server", "pulse", "scheduler", "requests", "kvcache", "steps", "events", "wiring")
@@ -46,7 +48,7 @@ class VllmMemory:
     def __post_init__(self) -> None:
         self.names: EngineMap = MAP
         self._engine: Engine | None = None
-        self._past = Past()
+        self._past = Past(self.first_number)
         self._reuses = Reuses()
         self._wires: Wires | None = None
         self._pool_ns: int | None = None
@@ -79,6 +81,11 @@ class VllmMemory:
             _words(engine, seen, wires, self._reuses.missing),
             mono_ns=read_ns,
         )
+
+    @property
+    def upcoming(self) -> int:
+        """The number of the next request."""
+        return self._past.upcoming
 
     def close(self) -> None:
         if self._wires is not None:

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from inferdbg.errors import Exit, InferdbgError
 
@@ -27,11 +28,6 @@ _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "stacks": ("stacks",),
 }
 """What stays empty without it."""
-_MAPPED = {
-    "vllm": ("inferdbg.probes.vllm_memory", "VllmMemory"),
-    "sglang": ("inferdbg.probes.sglang_memory", "SglangMemory"),
-}
-"""Engines whose objects we have a map of."""
 _HELPER = "resource tracker"
 """A process that Python starts for itself."""
 
@@ -115,15 +111,16 @@ def _memory_refusal(server: "FoundServer") -> Refusal | None:
 
     if server.pid is None:
         return Refusal("memory can be read only where the server runs", "run inferdbg on that machine")
-    if server.engine not in _MAPPED:
+    if not _known("inferdbg.probes.followed_memory"):
+        return _missing("reading memory")
+    from inferdbg.probes.followed_memory import MAPPED
+
+    if server.engine not in MAPPED:
         return Refusal(f"there is no map of the objects of {server.engine}")
-    if not server.core_pids:
-        why = "its engine core has not begun yet" if server.starting else "its engine core is not there"
-        return Refusal(why, f"inferdbg attach {server.pid}" if server.starting else "")
-    denied = denied_memory(server.core_pids[0])
-    if denied is not None:
-        return Refusal(denied.why, denied.cure)
-    return None if _known(_MAPPED[server.engine][0]) else _missing("reading memory")
+    if not server.core_pids and not server.starting:
+        return Refusal("its engine core is not there")
+    denied = denied_memory(server.core_pids[0] if server.core_pids else server.pid)
+    return Refusal(denied.why, denied.cure) if denied is not None else None
 
 
 def _without_url(server: "FoundServer") -> Refusal:
@@ -150,7 +147,9 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
         return _made("inferdbg.probes.kv_events.probe", "KVEvents", wanted.events, wanted.replay)
     if name == "stacks":
         return stacks_of({member.pid: member.role or "" for member in server.members if member.role != _HELPER})
-    return _made(*_MAPPED[server.engine], server.core_pids[0], server.front_pid)
+    core_pid = server.core_pids[0] if server.core_pids else None
+    port = urlsplit(server.url).port if server.url is not None else server.port
+    return _made("inferdbg.probes.followed_memory", "FollowedMemory", server.engine, core_pid, server.front_pid, port)
 
 
 def stacks_of(roles: Mapping[int, str]) -> "Probe":

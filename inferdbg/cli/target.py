@@ -165,6 +165,7 @@ _PROBES = (
     ("engine_box", "EngineBox"),
     ("processes", "ProcessFiles"),
     ("server_files", "ServerFiles"),
+    ("followed_memory", "FollowedMemory"),
     ("vllm_memory", "VllmMemory"),
     ("sglang_memory", "SglangMemory"),
     ("core_file", "CoreFile"),

@@ -26,11 +26,12 @@ _MOST_EVENTS = 4096
 
 
 class Past:
-    """Of one engine. ``numbers``: of the requests that it knows now, by id, in order of first sight."""
+    """Of one engine. ``numbers``: of the requests that it knows now, by id, in order of first sight; ``upcoming``: the
+    number of the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, upcoming: int = 1) -> None:
         self.numbers: dict[str, int] = {}
-        self._upcoming = 1
+        self.upcoming = upcoming
         self._phase: tuple[int | None, str, int] | None = None
         self._moved: tuple[int | None, int] | None = None
         self._rows: dict[str, Row] = {}
@@ -97,8 +98,8 @@ class Past:
     def _number(self, rows: Iterable[Row]) -> None:
         for row in rows:
             if row.id not in self.numbers:
-                self.numbers[row.id] = self._upcoming
-                self._upcoming += 1
+                self.numbers[row.id] = self.upcoming
+                self.upcoming += 1
 
     def _kvcache(self, look: Look, facts: Mapping[str, object], origin: Origin, *, many: bool) -> KVCache | None:
         block_size = facts.get("config.block_size")

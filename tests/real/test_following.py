@@ -37,6 +37,16 @@ def phase(source: Source) -> str | None:
     return "up" if now.processes.startup is None else now.processes.startup.phase
 
 
+def memory(source: Source) -> int | None:
+    """The engine core whose objects are read; None while none are."""
+    source.advance()
+    now = source.window().now
+    report = next((one for one in now.probes if one.probe == "memory" and one.status in ("ok", "torn")), None)
+    if report is None or now.pulse is None or now.processes is None:
+        return None
+    return next((one.pid for one in now.processes.items if one.role == "engine core"), None)
+
+
 def role_pid(pid: int, mark: str) -> int:
     return next(one for one, name in family(pid).items() if name.startswith(mark))
 
@@ -44,7 +54,7 @@ def role_pid(pid: int, mark: str) -> int:
 def until_up(pid: int) -> list[str]:
     """Every phase of a start that was seen, in order."""
     engine = target.engine_of(str(pid))
-    source = target.engine_source(engine, None, REPORTED)
+    source = target.engine_source(engine)
     seen: list[str] = []
     try:
 
@@ -55,6 +65,8 @@ def until_up(pid: int) -> list[str]:
             return True if now == "up" else None
 
         eventually(look, 180.0)
+        if engine.engine == "vllm":
+            eventually(lambda: memory(source), 20.0)
     finally:
         source.close()
     return seen
@@ -113,10 +125,11 @@ def test_a_vllm_is_followed_from_its_start_to_its_orphans_and_its_successor(tmp_
 def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(tmp_path: Path) -> None:
     with vllm(tmp_path, *SMALL_POOL, ready=False) as first:
         until_up_from_start(first.pid)
-        source = target.engine_source(target.engine_of(str(first.pid)), None, REPORTED)
+        source = target.engine_source(target.engine_of(str(first.pid)))
         try:
             eventually(lambda: phase(source), 120.0)
             core = role_pid(first.pid, "VLLM::EngineCor")
+            assert eventually(lambda: memory(source), 20.0) == core
             os.kill(core, signal.SIGKILL)
             gone = eventually(lambda: finding(source, "engine_core_gone") or finding(source, "engine_dead"), 20.0)
             assert gone.severity == "dead"
@@ -125,6 +138,8 @@ def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(tmp_path
                 restarted = eventually(lambda: finding(source, "restarted"), 180.0)
                 assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
                 assert finding(source, "engine_dead") is None
+                later = eventually(lambda: memory(source), 180.0)
+                assert later == role_pid(second.pid, "VLLM::EngineCor")
         finally:
             source.close()
 
