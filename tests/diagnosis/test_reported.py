@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.metrics import Label, Metrics, Series
 from inferdbg.facts.sections.server import Health
 from inferdbg.facts.snapshot import Snapshot
 
@@ -44,3 +45,41 @@ def test_a_server_that_moves_idles_or_was_just_looked_at_stands_not() -> None:
     assert "no_progress" not in causes([reported(second) for second in range(0, 7, 2)])
     moved_lately = [reported(second, tokens=700 + (second > 6)) for second in range(0, 13, 2)]
     assert "no_progress" not in causes(moved_lately)
+
+
+def answering(seconds: float, **counts: int) -> Snapshot:
+    """A server that has answered so often: ``s2xx=3``. Strangers try paths that it does not have."""
+    now = reported(seconds, running=0)
+    strangers = Series("http_requests_total", "counter", labels("none", "4xx"), value=1000 * seconds)
+    items = [
+        Series("http_requests_total", "counter", labels("/v1/completions", status[1:]), value=float(count))
+        for status, count in counts.items()
+    ]
+    return replace(now, metrics=Metrics(Origin("reported", now.mono_ns, "reported"), (*items, strangers)))
+
+
+def labels(path: str, status: str) -> tuple[Label, ...]:
+    return Label("handler", path), Label("method", "POST"), Label("status", status)
+
+
+def test_a_server_that_refuses_everything_is_not_idle() -> None:
+    found = only([answering(0, s2xx=900, s4xx=3), answering(30, s2xx=900, s4xx=123)], "requests_refused")
+    assert found.severity == "wrong"
+    assert found.summary == "all of 120 requests in 30 s were refused: POST /v1/completions answers 4xx"
+    some = only([answering(0, s2xx=900, s4xx=3), answering(30, s2xx=960, s4xx=33)], "requests_refused")
+    assert (some.severity, some.summary[:37]) == ("note", "30 of 90 requests in 30 s were refuse")
+    first = only([answering(0), answering(30, s4xx=6)], "requests_refused")
+    assert first.summary.startswith("all of 6 requests")
+
+
+def test_a_few_refusals_long_ago_or_among_many_answers_are_none_of_our_business() -> None:
+    assert "requests_refused" not in causes([answering(0, s2xx=9, s4xx=0), answering(30, s2xx=9, s4xx=4)])
+    assert "requests_refused" not in causes([answering(0, s2xx=9, s4xx=0), answering(30, s2xx=900, s4xx=50)])
+    assert "requests_refused" not in causes([answering(0, s4xx=50), answering(30, s4xx=50)])
+    assert "requests_refused" not in causes([answering(30, s4xx=500)])
+    assert "requests_refused" not in causes([reported(0), answering(1, s4xx=500), answering(3, s4xx=500)])
+
+
+def test_counts_that_began_anew_are_counted_from_zero() -> None:
+    found = only([answering(0, s4xx=500), answering(30, s4xx=7)], "requests_refused")
+    assert found.summary.startswith("all of 7 requests")

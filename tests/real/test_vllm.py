@@ -11,9 +11,14 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.error import HTTPError
 
 import pytest
 
+from inferdbg.cli import target
+from inferdbg.cli.depth import Wanted
+from inferdbg.diagnosis.diagnose import diagnose
+from inferdbg.diagnosis.finding import Finding
 from tests.live.commands import inferdbg
 
 from .servers import SMALL_POOL, RealServer, needs_vllm, vllm
@@ -96,6 +101,25 @@ def test_an_idle_one_is_well_and_seen_to_the_last_block(server: RealServer) -> N
     assert snapshot["kvcache"]["num_blocks"] == 80
     assert len(snapshot["kvcache"]["state"]) >= 80
     assert snapshot["requests"]["items"] == []
+
+
+def test_a_server_that_refuses_what_it_is_asked_is_not_called_idle(server: RealServer) -> None:
+    """Clients have the model's name wrong."""
+    source = target.engine_source(target.engine_of(str(server.pid)), None, Wanted("reported"))
+
+    def refused() -> Finding | None:
+        asked = urllib.request.Request(
+            f"{server.url}/v1/completions", b'{"model": "other", "prompt": "a"}', {"content-type": "application/json"}
+        )
+        with pytest.raises(HTTPError):
+            urllib.request.urlopen(asked, timeout=5)
+        source.advance()
+        return next((one for one in diagnose(source.window()) if one.cause == "requests_refused"), None)
+
+    try:
+        assert "POST /v1/completions answers 4xx" in eventually(refused).summary
+    finally:
+        source.close()
 
 
 def test_preemption_is_seen_at_once_with_who_waits_and_why(server: RealServer) -> None:
