@@ -16,11 +16,11 @@ DepthName = Literal["reported", "stacks", "memory", "events"]
 NAMES: tuple[DepthName, ...] = ("reported", "stacks", "memory", "events")
 COSTS: dict[DepthName, str] = {
     "reported": "GET /metrics and status pages every 2 s: 5 to 9 ms of the server's time and a line in its access log",
-    "stacks": "also stacks by py-spy, without a stop: 20 ms or so of ours for each process, every 2 s",
     "memory": "also the engine core's objects, read from outside: no pause, nothing written, some ms of ours each time",
+    "stacks": "also stacks by py-spy, without a stop: 20 ms or so of ours for each process, every 2 s",
     "events": "also what the server publishes of its KV cache: one more subscriber; prompts in it are dropped at once",
 }
-"""Each includes what ``reported`` costs."""
+"""Each includes what ``reported`` costs, and ``stacks`` what ``memory`` does where that can be had."""
 _SECTIONS: dict[DepthName, tuple[str, ...]] = {
     "reported": ("scheduler", "kvcache", "metrics"),
     "memory": ("pulse", "requests", "kvcache", "steps", "events", "wiring"),
@@ -69,11 +69,11 @@ def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
             continue
         if wanted.depth == name:
             raise InferdbgError(f"depth {name} cannot be had: {refusal.why}", refusal.cure)
-        if name == "memory" and wanted.depth is None and not refusal.chosen:
+        if name == "memory" and wanted.depth in (None, "stacks") and not refusal.chosen:
             words.append(f"no depth memory: {refusal.why}. {refusal.cure}".rstrip(". "))
         last.append(_stand_in(name, refusal))
     deepest = used[0] if used else None
-    costs = [f"depth {name}: {COSTS[name]}" for name in used if name in (deepest, "events")]
+    costs = [f"depth {name}: {COSTS[name]}" for name in used if name in (deepest, "stacks", "events")]
     return Depth(tuple(used), (*probes, *last), (*costs, *words))
 
 
@@ -97,7 +97,7 @@ def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal 
         if wanted.depth != "stacks":
             return Refusal("not asked for", f"inferdbg attach {server.pid} --depth stacks", chosen=True)
         return None if _known("inferdbg.probes.stacks") else _missing("stacks")
-    if wanted.depth not in (None, "memory"):
+    if wanted.depth not in (None, "memory", "stacks"):
         return Refusal(
             f"depth {wanted.depth} was asked for", f"inferdbg attach {server.pid} --depth memory", chosen=True
         )

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from inferdbg.cli.depth import COSTS, NAMES, Wanted, depth_of
 from inferdbg.errors import Exit, InferdbgError
+from inferdbg.probes.followed_memory import FollowedMemory
 from inferdbg.probes.servers import FoundServer, Member
 from inferdbg.probes.withheld import Withheld
 
@@ -61,6 +62,13 @@ def test_a_server_that_starts_is_asked_where_it_is_going_to_listen() -> None:
     assert getattr(reported, "url", None) == "http://127.0.0.1:9000"
 
 
+def test_the_core_of_a_server_that_starts_is_waited_for() -> None:
+    starting = FoundServer("vllm", (Member(os.getpid(), "vllm", "front end"),), 1, port=9000, starting=True)
+    (memory,) = [one for one in depth_of(starting, Wanted()).probes if one.name == "memory"]
+    assert isinstance(memory, FollowedMemory)
+    assert (memory.core_pid, memory.front_pid, memory.port) == (None, os.getpid(), 9000)
+
+
 def test_orphans_are_asked_nothing() -> None:
     orphans = FoundServer("vllm", MEMBERS[1:], 1, orphaned=True)
     assert "reported" not in names(orphans, Wanted())
@@ -70,6 +78,15 @@ def test_a_box_of_our_plug_in_takes_the_place_of_memory_unless_that_is_named() -
     plugged = replace(SERVER, box_path="/dev/shm/b/58.box")
     assert "memory" not in names(plugged, Wanted())
     assert names(plugged, Wanted("memory")) == ["memory", "reported"]
+
+
+def test_stacks_come_with_memory_where_that_can_be_had() -> None:
+    found = depth_of(SERVER, Wanted("stacks"))
+    assert found.used == ("memory", "stacks", "reported")
+    assert found.words == tuple(f"depth {name}: {COSTS[name]}" for name in ("memory", "stacks"))
+    ollama = depth_of(FoundServer("ollama", MEMBERS, 1, url="http://127.0.0.1:11434"), Wanted("stacks"))
+    assert ollama.used == ("stacks", "reported")
+    assert ollama.words[-1] == "no depth memory: there is no map of the objects of ollama"
 
 
 def test_every_depth_has_its_cost() -> None:
