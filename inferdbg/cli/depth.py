@@ -34,7 +34,7 @@ _HELPER = "resource tracker"
 
 class Wanted(NamedTuple):
     """What a person asked for. ``depth`` None: the deepest that can be had. ``events``: where the server publishes its
-    KV cache; ``replay``: where it can be asked for what was missed."""
+    KV cache, ``ENDPOINT#TOPIC`` where several share it; ``replay``: where it can be asked for what was missed."""
 
     depth: DepthName | None = None
     events: str | None = None
@@ -144,7 +144,8 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
     if name == "reported":
         return _made("inferdbg.probes.reported.probe", "Reported", server.url or _expected(server), server.engine)
     if name == "events":
-        return _made("inferdbg.probes.kv_events.probe", "KVEvents", wanted.events, wanted.replay)
+        endpoint, _, topic = (wanted.events or "").partition("#")
+        return _made("inferdbg.probes.kv_events.probe", "KVEvents", endpoint, wanted.replay, topic)
     if name == "stacks":
         return stacks_of({member.pid: member.role or "" for member in server.members if member.role != _HELPER})
     core_pid = server.core_pids[0] if server.core_pids else None

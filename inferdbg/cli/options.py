@@ -82,7 +82,11 @@ def depth_options(verb: Verb) -> Verb:
             type=click.Choice(NAMES),
             help=f"How deep to look into somebody else's server. {listed}.  [default: memory where it can be had]",
         ),
-        click.option("--events", metavar="ENDPOINT", help="Where it publishes its KV cache: tcp://127.0.0.1:5557."),
+        click.option(
+            "--events",
+            metavar="ENDPOINT[#TOPIC]",
+            help="Where it publishes its KV cache: tcp://127.0.0.1:5557; with @ before it where it connects to us.",
+        ),
         click.option("--events-replay", "replay", metavar="ENDPOINT", help="Where it can be asked for missed ones."),
     )
 

@@ -135,7 +135,7 @@ class Subscription:
         if foreign:
             left_out = f"{text.counted(foreign, 'message')} of another topic left out"
             message = "; ".join(filter(None, (left_out, known.why)))
-            hint = "two servers publish to this address: name the topic of one"
+            hint = "two servers publish to this address: name the topic of one: --events ENDPOINT#TOPIC"
         elif known.missed_batches and self._replay_endpoint is None:
             hint = "with a replay_endpoint in --kv-events-config earlier batches could be asked for"
         return Reading({"prefixes": known, "events": happened}, "stale" if gone else "ok", message, hint)

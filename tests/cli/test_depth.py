@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from inferdbg.cli.depth import COSTS, NAMES, Wanted, depth_of
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.followed_memory import FollowedMemory
+from inferdbg.probes.kv_events import KVEvents
 from inferdbg.probes.servers import FoundServer, Member
 from inferdbg.probes.withheld import Withheld
 
@@ -39,6 +40,12 @@ def test_events_need_an_address() -> None:
         depth_of(SERVER, Wanted("events"))
     assert caught.value.code == Exit.USAGE
     assert names(SERVER, Wanted("reported", "tcp://127.0.0.1:5557")) == ["kv events", "reported"]
+
+
+def test_of_several_servers_that_share_an_address_one_is_named_by_its_topic() -> None:
+    events = depth_of(SERVER, Wanted("reported", "@tcp://127.0.0.1:5557#kv@7")).probes[0]
+    assert isinstance(events, KVEvents)
+    assert (events.endpoint, events.topic) == ("@tcp://127.0.0.1:5557", "kv@7")
 
 
 def test_a_server_on_another_machine_can_only_report() -> None:
