@@ -47,20 +47,22 @@ class Window:
         return self._at(self.now.mono_ns - over_ns) or self.snapshots[0]
 
     def delta(self, counter: Counter, over_ns: int = 60 * SECOND) -> int | None:
-        """What the counter rose by. None when unknown at either end; the whole value after a restart."""
-        return _rise(counter, self.past(over_ns), self.now)
+        """What the counter rose by since it was first known in that time. None when it is not known now, or was not
+        before; the whole value after a restart."""
+        return _rise(counter, self._base(counter, over_ns), self.now)
 
     def rate(self, counter: Counter, over_ns: int = 10 * SECOND, section: str | None = None) -> float | None:
         """Rise per second; None with fewer than two Snapshots. ``section``: where the counter comes from, when it is
         read less often than Snapshots are taken: then time is what passed between its readings, None with one."""
-        past = self.past(over_ns)
+        past = self._base(counter, over_ns)
         rise = _rise(counter, past, self.now)
         elapsed = _read_ns(self.now, section) - _read_ns(past, section)
         return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
 
-    def read_span_ns(self, over_ns: int, section: str) -> int:
-        """Between the readings of a section at both ends of the last ``over_ns``: 0 where it is one reading."""
-        return _read_ns(self.now, section) - _read_ns(self.past(over_ns), section)
+    def read_span_ns(self, known: Callable[[Snapshot], object], over_ns: int, section: str) -> int:
+        """Between the readings of a section at both ends of the last ``over_ns`` in which something in it is ``known``
+        (not None): 0 where it is one reading."""
+        return _read_ns(self.now, section) - _read_ns(self._base(known, over_ns), section)
 
     def rates(
         self, counter: Counter, points: int, over_ns: int = 60 * SECOND, section: str | None = None
@@ -95,11 +97,11 @@ class Window:
         self, histogram: Callable[[Snapshot], Histogram | None], q: float, over_ns: int = 60 * SECOND
     ) -> float | None:
         """Percentile (ns) of what was observed in the last ``over_ns``, from bucket differences."""
-        new, old = histogram(self.now), histogram(self.past(over_ns))
+        base = self._base(histogram, over_ns)
+        new, old = histogram(self.now), histogram(base)
         if new is None:
             return None
-        first = self.past(over_ns) is self.now
-        return (new if old is None or first else new.since(old)).percentile(q)
+        return (new if old is None or base is self.now else new.since(old)).percentile(q)
 
     def steps(self, count: int) -> list[Step]:
         """The last ``count`` steps, oldest first."""
@@ -117,6 +119,14 @@ class Window:
             for event in snapshot.events.items if snapshot.events is not None else ():
                 found[event.kind].append(event)
         return found
+
+    def _base(self, known: Callable[[Snapshot], object], over_ns: int) -> Snapshot:
+        """What to count from: ``past``, or where that was not yet known then, the first Snapshot after it that knows.
+        Probes that wait for an answer come some looks later than the others."""
+        if known(self.now) is None:
+            return self.past(over_ns)
+        after = bisect_right(self.snapshots, self.now.mono_ns - over_ns, key=_mono_ns)
+        return next(one for one in islice(self.snapshots, max(0, after - 1), None) if known(one) is not None)
 
     def _at(self, mono_ns: int) -> Snapshot | None:
         """The newest Snapshot not after ``mono_ns``."""

@@ -53,6 +53,14 @@ def test_after_a_restart_the_whole_counter_is_the_rise() -> None:
     assert Window([moment(0, 1000), moment(1, 30)]).delta(generated) == 30
 
 
+def test_a_counter_is_counted_from_where_it_was_first_known() -> None:
+    late = Window([moment(0, None), moment(1, 5), moment(3, 25)])
+    assert late.delta(generated) == 20
+    assert late.rate(generated) == 10.0
+    assert Window([moment(0, None), moment(1, 5)]).delta(generated) == 0
+    assert Window([moment(0, 5), moment(1, None)]).delta(generated) is None
+
+
 def test_a_sparkline_has_gaps_where_nothing_was_seen() -> None:
     window = Window([moment(0, 0), moment(1, 10), moment(2, 30)])
     assert window.rates(generated, points=4, over_ns=4 * SECOND) == [None, None, 10.0, 20.0]

@@ -90,6 +90,15 @@ def test_what_drafts_brought() -> None:
     assert drafts((396, 1444, 1104), (396, 1444, 1104)) == drafts((0, 0, 0)) == ""
 
 
+def test_what_comes_later_than_the_first_look_is_counted_from_there() -> None:
+    """Metrics are fetched while memory has been read already."""
+    late = latencies(None, None, (3, 50), (3, 90), counted_ns=(NOW, NOW, NOW + 2 * SECOND, NOW + 3 * SECOND))
+    assert re.fullmatch(r"TTFT no first token  .* ITL p50 \S+ ms .* last 1 s", late)
+    once = latencies(None, (3, 50), counted_ns=(NOW, NOW + SECOND))
+    assert once.startswith("TTFT p50")
+    assert once.endswith("since the start")
+
+
 def test_latencies_that_a_source_does_not_know_are_unknown() -> None:
     assert latencies(None, None) == "TTFT -   ITL -   last 1 s"
     assert latencies(None, None, generated=0).startswith("TTFT no first token yet")

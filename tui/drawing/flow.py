@@ -41,15 +41,15 @@ def latency_lines(window: Window, width: int) -> list[Line]:
     if scheduler is None:
         return missing(window.now, "scheduler", width, "latencies")
     found = mark(scheduler.totals_origin, window.now.mono_ns)
-    seen_ns = window.read_span_ns(MINUTE, "scheduler")
+    seen_ns = max(window.read_span_ns(histogram, MINUTE, "scheduler") for histogram in (ttft, itl))
     parts = [
         _latency("TTFT", ttft, "no first token", window, found),
         _latency("ITL", itl, "no further token", window, found),
     ]
-    if len(window.snapshots) == 1:
-        parts.append((dim("since the start"),))
-    elif seen_ns > 0:
+    if seen_ns > 0:
         parts.append((dim(f"last {text.duration(seen_ns)}"),))
+    elif len(window.snapshots) == 1 or any(window.percentile(one, 0.5, MINUTE) is not None for one in (ttft, itl)):
+        parts.append((dim("since the start"),))
     return flow(parts, width, "   ")
 
 
@@ -80,7 +80,7 @@ def draft_lines(window: Window, width: int) -> list[Line]:
 def _latency(label: str, histogram: Buckets, nothing: str, window: Window, found: Span) -> Line:
     """``nothing``: what did not come, when the time looked at has no such latency."""
     half, most = (window.percentile(histogram, q, MINUTE) for q in (0.5, 0.95))
-    if half is None and len(window.snapshots) > 1 and not window.read_span_ns(MINUTE, "scheduler"):
+    if half is None and len(window.snapshots) > 1 and not window.read_span_ns(histogram, MINUTE, "scheduler"):
         return line(dim(f"{label} "), text.UNKNOWN)  # read once: what came since then is not known
     if half is None:
         whole = histogram(window.now)
