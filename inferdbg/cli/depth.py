@@ -95,7 +95,7 @@ def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal 
         return None if _known("inferdbg.probes.kv_events.probe") else _missing("KV events")
     if name == "stacks":
         if wanted.depth != "stacks":
-            return Refusal("not asked for", f"inferdbg attach {server.pid} --depth stacks", chosen=True)
+            return Refusal("not asked for", f"inferdbg attach {server.pid or server.url} --depth stacks", chosen=True)
         return None if _known("inferdbg.probes.stacks") else _missing("stacks")
     if wanted.depth not in (None, "memory", "stacks"):
         return Refusal(
@@ -107,9 +107,12 @@ def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal 
 
 
 def _memory_refusal(server: "FoundServer") -> Refusal | None:
+    from inferdbg.cli.here import is_here
     from inferdbg.probes.rights import denied_memory
 
     if server.pid is None:
+        if server.url is not None and is_here(server.url):
+            return Refusal("which process answers there cannot be seen", f"sudo inferdbg attach {server.url}")
         return Refusal("memory can be read only where the server runs", "run inferdbg on that machine")
     if not _known("inferdbg.probes.followed_memory"):
         return _missing("reading memory")

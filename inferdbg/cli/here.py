@@ -172,11 +172,20 @@ def _those_of(found: "Found") -> list[str]:
     return [f"inferdbg attach {handle_of(one)}   {line_of(one)}" for one in living(found)]
 
 
+def is_here(url: str) -> bool:
+    """Whether an address leads to this machine, as far as its name says."""
+    return _host_and_port(url)[0] in _HERE
+
+
 def of_url(url: str) -> "Engine":
     host, port = _host_and_port(url)
     full = url if "://" in url else f"http://{url}" if host else f"http://127.0.0.1:{port}"
     if host not in _HERE:
-        _refuse_silence(host, port)
+        refused = _refusal(host, port)
+        if refused is not None:
+            raise InferdbgError(
+                f"nobody answers at {host}:{port}: {refused}", "is it the right address, and may this machine reach it?"
+            )
         return _elsewhere(full)
     found = discovered()
     for one in living(found):
@@ -186,12 +195,18 @@ def of_url(url: str) -> "Engine":
                 return one
         elif getattr(one, "starting", False) and getattr(one, "port", None) == port:
             return one
-    if _answers(full.rstrip("/")):
+    refused = _refusal(host or "127.0.0.1", port)
+    if refused is None:
         return _elsewhere(full)  # on this machine, and its process cannot be seen or tells nothing
     others = [line_of(one) for one in living(found)]
+    dead = [f"{line_of(one)}   inferdbg attach {handle_of(one)}" for one in found.engines if not one.alive]
+    listed = [
+        *found.unseen,
+        *(["there are:", *others] if others else []),
+        *(["died:", *dead[:_LISTED]] if dead else []),
+    ]
     raise InferdbgError(
-        f"no engine that inferdbg can look at serves {url}",
-        "\n".join([*found.unseen, "there are:", *others]) if others else "inferdbg serve starts one",
+        f"nobody listens at {url}: {refused}", "\n".join(listed) if listed else "inferdbg serve starts one"
     )
 
 
@@ -202,17 +217,15 @@ def _elsewhere(url: str) -> "FoundServer":
     return FoundServer("server", (), 0, url=url)
 
 
-def _refuse_silence(host: str, port: int) -> None:
-    """Raises InferdbgError where nobody listens; one that accepts and then hangs is worth looking at."""
+def _refusal(host: str, port: int) -> str | None:
+    """Why nobody takes a connection there; None where somebody does: one that then hangs is worth looking at."""
     import socket
 
     try:
         socket.create_connection((host, port), _CONNECT_S).close()
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InferdbgError(
-            f"nobody answers at {host}:{port}: {why}", "is it the right address, and may this machine reach it?"
-        ) from None
+        return error.strerror or str(error)
+    return None
 
 
 def _answers(url: str) -> bool:

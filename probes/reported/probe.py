@@ -22,7 +22,7 @@ from inferdbg.facts.sections.requests import Requests
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, Health, ModelFacts, Server
 
-from . import llamacpp, sglang, vllm
+from . import bundled, llamacpp, sglang, vllm
 from .exposition import Exposition, parse
 from .fetch import Connection, Reply, Unanswered
 from .tables import Scrape, Table, scheduler, table_of
@@ -33,7 +33,7 @@ HEALTH_EVERY_NS = 10 * SECOND
 _LOOK_NS = 2 * SECOND
 _REQUEST_NS = 3 * SECOND // 2
 _RESTART_TOLD_NS = 300 * SECOND
-_TABLES = (vllm.TABLE, llamacpp.TABLE, sglang.TABLE)
+_TABLES = (vllm.TABLE, llamacpp.TABLE, sglang.TABLE, bundled.TABLE)
 _STATUS: dict[int, ProbeStatus] = {200: "ok", 401: "denied", 403: "denied", 404: "absent", 501: "absent"}
 _OF_OPENAI = ("vllm", "sglang")
 T = TypeVar("T")

@@ -1,11 +1,13 @@
 """How deep one looks is chosen, said with its cost, and refused with a cure."""
 
 import os
+import socket
 
 import pytest
 from msgspec.structs import replace
 
 from inferdbg.cli.depth import COSTS, NAMES, Wanted, depth_of
+from inferdbg.cli.here import of_url
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.followed_memory import FollowedMemory
 from inferdbg.probes.kv_events import KVEvents
@@ -98,3 +100,16 @@ def test_stacks_come_with_memory_where_that_can_be_had() -> None:
 
 def test_every_depth_has_its_cost() -> None:
     assert set(COSTS) == set(NAMES)
+
+
+def test_whoever_listens_here_can_be_asked_though_nothing_says_what_it_is() -> None:
+    """Any Prometheus endpoint, and a server that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        found = of_url(url)
+        assert isinstance(found, FoundServer)
+        assert (found.url, found.pid) == (url, None)
+        words = depth_of(found, Wanted()).words
+        assert words[-1] == f"no depth memory: which process answers there cannot be seen. sudo inferdbg attach {url}"
+    with pytest.raises(InferdbgError, match="nobody listens at .*: Connection refused"):
+        of_url(url)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from inferdbg.facts.provenance import Origin
+from inferdbg.facts.provenance import Origin, ProbeReport, ProbeStatus
 from inferdbg.facts.sections.metrics import Label, Metrics, Series
 from inferdbg.facts.sections.server import Health
 from inferdbg.facts.snapshot import Snapshot
@@ -83,3 +83,41 @@ def test_a_few_refusals_long_ago_or_among_many_answers_are_none_of_our_business(
 def test_counts_that_began_anew_are_counted_from_zero() -> None:
     found = only([answering(0, s4xx=500), answering(30, s4xx=7)], "requests_refused")
     assert found.summary.startswith("all of 7 requests")
+
+
+def asked(seconds: float, status: ProbeStatus, health: str, answered: float | None = 0) -> Snapshot:
+    """A server that was asked then, and answered last so long after the first look."""
+    now = reported(seconds)
+    assert now.server is not None
+    answered_ns = None if answered is None else calm()[0].mono_ns + round(answered * SECOND)
+    report = ProbeReport("reported", status, answered_ns=answered_ns, message="GET /metrics: no answer in 1.5 s")
+    return replace(now, probes=(report,), server=replace(now.server, health=Health(health, 1, now.mono_ns)))
+
+
+def test_a_front_end_that_answers_nothing_is_stuck_however_well_its_last_numbers_look() -> None:
+    found = only([asked(0, "ok", "200"), asked(9, "not answering", "no answer")], "not_answering")
+    assert (found.severity, found.confidence) == ("stuck", "likely")
+    assert "has answered nothing for 9 s: its numbers here are that old" in found.summary
+    assert only([asked(0, "ok", "200"), asked(31, "not answering", "no answer")], "not_answering").confidence == "sure"
+    never = [asked(0, "not answering", "no answer", None), asked(6, "not answering", "no answer", None)]
+    assert only(never, "not_answering").severity == "stuck"
+
+
+def test_metrics_that_cannot_be_read_any_more_are_no_sign_of_health() -> None:
+    found = only([asked(0, "ok", "200"), asked(9, "failed", "200")], "not_answering")
+    assert (found.severity, found.confidence) == ("wrong", "likely")
+    assert "has told no metrics that can be read for 9 s" in found.summary
+
+
+def test_one_slow_answer_is_no_silence() -> None:
+    assert "not_answering" not in causes([asked(0, "ok", "200"), asked(4, "not answering", "no answer")])
+    assert "not_answering" not in causes([asked(0, "ok", "200"), asked(40, "ok", "200", 40)])
+    assert "not_answering" not in causes([asked(0, "absent", "refused"), asked(40, "absent", "404", None)])
+
+
+def test_who_says_that_it_cannot_serve_is_believed() -> None:
+    found = only([asked(0, "ok", "503")], "not_answering")
+    assert found.summary == "/health answers 503: the server itself says that it cannot serve"
+    loads = asked(0, "ok", "503")
+    assert loads.server is not None
+    assert "not_answering" not in causes([replace(loads, server=replace(loads.server, engine="llama.cpp"))])

@@ -41,7 +41,7 @@ def check(window: Window) -> Iterator[Finding]:
                 ),
                 next_step=f"dmesg -T | grep -w {gone[0].pid}   (the end of the server's log may say more)",
                 since_ns=then.mono_ns,
-                explains=("requests_failing", "worker_gone") if role == "engine core" else (),
+                explains=("requests_failing", "worker_gone", "not_answering") if role == "engine core" else (),
             )
 
 

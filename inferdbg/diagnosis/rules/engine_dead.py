@@ -52,7 +52,7 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
         ),
         next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
         since_ns=_last_seen(window, server),
-        explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans"),
+        explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),
     )
 
 

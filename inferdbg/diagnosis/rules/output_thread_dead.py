@@ -37,7 +37,7 @@ def check(window: Window) -> Iterator[Finding]:
             evidence=tuple(_evidence(window, wiring, thread, queue)),
             next_step=_next(window),
             since_ns=thread.since_ns,
-            explains=("front_and_engine_disagree", "requests_failing"),
+            explains=("front_and_engine_disagree", "requests_failing", "not_answering"),
         )
 
 

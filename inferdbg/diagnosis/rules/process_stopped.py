@@ -33,7 +33,13 @@ def check(window: Window) -> Iterator[Finding]:
                 ),
                 next_step=f"kill -CONT {process.pid}",
                 since_ns=heartbeat_ns or since_state(window, process.pid, "T", "t"),
-                explains=("kernel_wedged", "step_stalled", "engine_thread_gone", "front_and_engine_disagree"),
+                explains=(
+                    "kernel_wedged",
+                    "step_stalled",
+                    "engine_thread_gone",
+                    "front_and_engine_disagree",
+                    "not_answering",
+                ),
             )
 
 

@@ -37,7 +37,7 @@ def check(window: Window) -> Iterator[Finding]:
         evidence=tuple(_evidence(window, pulse, silent_ns)),
         next_step=_STACK.format(pid=pid),
         since_ns=since_ns,
-        explains=("front_and_engine_disagree",),
+        explains=("front_and_engine_disagree", "not_answering"),
     )
 
 
