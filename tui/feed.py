@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from inferdbg.diagnosis.finding import Finding
-from inferdbg.errors import InferdbgError
+from inferdbg.errors import InferdbgError, RecordingLost
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND, Window
@@ -46,6 +46,7 @@ class Feed:
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed: Snapshot | None = None
         self._sent: Frame | None = None
+        self._lost: RecordingLost | None = None
 
     def tick(self) -> Frame | None:
         """Takes in what is new and lets a playing recording go on; a Frame when there is something else to show.
@@ -58,6 +59,8 @@ class Feed:
             if self._seen is None:
                 raise
             problem = error
+            if isinstance(error, RecordingLost):
+                self._lost = error
         if self._playing and self._at_ns is not None:
             self._move_to(self._at_ns + self._interval_ns)
         return self._frame(problem)
@@ -149,6 +152,10 @@ class Feed:
         if self._at_ns is not None:
             self._at_ns = max(span[0], self._at_ns)  # the beginning of a live source is forgotten
         window = self._window()
+        if problem is None or problem is self._lost:
+            problem, said = self._lost, "not recorded any more: "
+        else:
+            said = "nothing new: "
         frame = Frame(
             window,
             self._findings,
@@ -156,7 +163,7 @@ class Feed:
             self._source.live,
             self._source.title,
             span,
-            problem.message if problem is not None else "",
+            f"{said}{problem.message}" if problem is not None else "",
             problem.hint if problem is not None else "",
         )
         if self._sent is not None and _same(frame, self._sent):

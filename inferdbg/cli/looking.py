@@ -28,7 +28,7 @@ _MOST_PAUSES = 5
 
 
 def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
-    """Until the person leaves; a moment that was asked for is held at first."""
+    """Until the person leaves; a moment that was asked for is held at first. Raises what ended the recording of it."""
     gc.disable()  # loading makes no garbage, and looking for it takes a tenth of the time until the first picture
     try:
         from inferdbg.diagnosis.diagnose import diagnose
@@ -39,6 +39,9 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> N
         run(source, diagnose, interval_ns / 1e9, at_ns)
     finally:
         gc.enable()
+    lost = getattr(source, "lost", None)
+    if lost is not None:
+        raise lost
 
 
 def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:

@@ -35,6 +35,8 @@ class LiveSource:
         self, collector: Collector, *, recording: RecordingWriter | None = None, remember: bool = True
     ) -> None:
         self.recording = recording
+        self.lost: InferdbgError | None = None
+        """Why nothing is recorded any more."""
         self._collector = collector
         self._history = History() if remember else None
         self._replay = None if self._history is None else Past(self._history)
@@ -60,8 +62,8 @@ class LiveSource:
         if self.recording is not None:
             try:
                 self.recording.write(snapshot)
-            except InferdbgError:
-                self.recording = None
+            except InferdbgError as error:
+                self.recording, self.lost = None, error
                 raise
         return True
 

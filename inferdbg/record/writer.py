@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from inferdbg.errors import InferdbgError
+from inferdbg.errors import InferdbgError, RecordingLost
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.text import clock
 
@@ -106,6 +106,12 @@ class RecordingWriter:
             ) from error
 
     def _close_page(self) -> None:
+        assert self._file is not None
+        if not os.fstat(self._file).st_nlink:
+            self._give_up()
+            raise RecordingLost(
+                f"{self.part_path} was deleted while it was written: what it held is lost", "record again"
+            )
         closed = self._writer.close_page(self._end)
         if closed is not None:
             page, data = closed
@@ -122,7 +128,7 @@ class RecordingWriter:
         except OSError as error:
             self._give_up()
             until = f"; until {clock(self._pages[-1].last_wall_ns)} all is there" if self._pages else ""
-            raise InferdbgError(
+            raise RecordingLost(
                 f"{self.part_path} cannot be written further: {error.strerror}{until}",
                 "make room and record again, or keep less: --keep 1h --max-bytes 500M",
             ) from error

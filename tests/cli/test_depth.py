@@ -111,5 +111,5 @@ def test_whoever_listens_here_can_be_asked_though_nothing_says_what_it_is() -> N
         assert (found.url, found.pid) == (url, None)
         words = depth_of(found, Wanted()).words
         assert words[-1] == f"no depth memory: which process answers there cannot be seen. sudo inferdbg attach {url}"
-    with pytest.raises(InferdbgError, match="nobody listens at .*: Connection refused"):
+    with pytest.raises(InferdbgError, match=r"nobody listens at .*: Connection refused"):
         of_url(url)

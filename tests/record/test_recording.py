@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from inferdbg.errors import InferdbgError
+from inferdbg.errors import InferdbgError, RecordingLost
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.record.frames import frame_at
 from inferdbg.record.past import Past
@@ -227,6 +227,15 @@ def test_when_no_more_fits_it_says_until_when_all_is_there(tmp_path: Path, small
     with pytest.raises(InferdbgError, match="closed"):
         writer.write(SNAPSHOTS[-1])
     writer.close()
+
+
+def test_a_file_that_is_deleted_meanwhile_is_not_said_to_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.idbg"
+    writer = RecordingWriter(path)
+    write_all(writer, SNAPSHOTS)
+    path.unlink()
+    with pytest.raises(RecordingLost, match="was deleted while it was written"):
+        writer.close()
 
 
 def test_a_rotating_recording_keeps_the_newest_within_its_bytes(tmp_path: Path) -> None:

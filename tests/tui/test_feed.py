@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from inferdbg.diagnosis.finding import Finding
-from inferdbg.errors import InferdbgError
+from inferdbg.errors import InferdbgError, RecordingLost
 from inferdbg.facts.window import SECOND, Window
 from inferdbg.tui.feed import Feed, Wish
 from inferdbg.tui.frame import Frame
@@ -148,8 +148,31 @@ def test_a_source_that_fails_later_leaves_the_last_picture_and_says_why() -> Non
     feed.tick()
     good = shown(feed.tick())
     bad = shown(feed.tick())
-    assert (bad.problem, bad.hint) == ("the box is gone", "inferdbg top")
+    assert (bad.problem, bad.hint) == ("nothing new: the box is gone", "inferdbg top")
     assert bad.window.now is good.window.now
+
+
+class LosingItsRecording(Stored):
+    """As a live source whose disk is full, which says so once."""
+
+    reads = 0
+
+    def advance(self) -> bool:
+        self.reads += 1
+        grew = super().advance()
+        if self.reads == 4:
+            raise RecordingLost("run.idbg cannot be written further: No space left on device", "make room")
+        return grew
+
+
+def test_a_recording_that_is_lost_is_said_as_long_as_the_screen_is_there() -> None:
+    feed, _ = fed(LosingItsRecording(SNAPSHOTS, live=True, seen=1))
+    feed.tick()
+    assert shown(feed.tick()).problem == ""
+    for _ in range(3):
+        frame = shown(feed.tick())
+        assert frame.problem == "not recorded any more: run.idbg cannot be written further: No space left on device"
+        assert frame.hint == "make room"
 
 
 def test_a_source_that_cannot_be_read_at_all_is_an_error() -> None:

@@ -87,9 +87,9 @@ def timeline_line(frame: Frame, width: int) -> Line:
 
 
 def problem_line(frame: Frame, width: int) -> Line:
-    """Why nothing new could be read, over the last good picture."""
+    """Why nothing new could be read, over the last good picture, or why it is not recorded."""
     hint = dim(f"  {text.safe(frame.hint)}") if frame.hint else ""
-    return crop(line(Span(f" nothing new: {text.safe(frame.problem)}", "stuck"), hint), width)
+    return crop(line(Span(f" {text.safe(frame.problem)}", "stuck"), hint), width)
 
 
 def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int) -> Line:
