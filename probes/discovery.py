@@ -109,9 +109,7 @@ def describe(path: str, *, now_wall_ns: int, now_mono_ns: int) -> FoundEngine:
     """What a box says about its engine, in a line. Raises InferdbgError."""
     box = Box.open(path)
     try:
-        left = box.requests_left()
-        alive = box.alive()
-        state: ServerState = "stopped cleanly" if left is not None else "alive" if alive else "dead"
+        state: ServerState = box.state()
         layout = box.layout
         pulse = items(box.read(["pulse"]).columns, "pulse", "Q")
         heartbeat = max(layout.created_mono_ns, pulse[0] if pulse else 0)
@@ -130,7 +128,7 @@ def describe(path: str, *, now_wall_ns: int, now_mono_ns: int) -> FoundEngine:
             box_path=path,
             state=state,
             age_ns=max(0, age_ns),
-            pid=box.holder() if alive else layout.pid,
+            pid=box.holder() if state == "alive" else layout.pid,
             model=facts.model.name if facts.model is not None else None,
             url=static.url if state == "alive" else None,
         )

@@ -72,8 +72,7 @@ class EngineBox:
             self._box = Box.open(self._path)
             self._names, self._names_between = self._columns_of(self._box.layout)
         box = self._box
-        left = box.requests_left()
-        state: ServerState = "stopped cleanly" if left is not None else "alive" if box.alive() else "dead"
+        state: ServerState = box.state()
         messages = self._read_facts(box)
         whole = state != "alive" or self._whole_due(now_ns)
         moment = box.read(self._names if whole else self._names_between)

@@ -103,6 +103,8 @@ def table_place(header: bytes, file_bytes: int, path: str) -> tuple[int, int]:
         raise broken(path, f"it claims {size:,} bytes, more than any box has")
     if size > file_bytes:
         raise broken(path, f"it is cut short: {file_bytes:,} of {size:,} bytes")
+    if size < file_bytes:
+        raise broken(path, f"it is longer than it was made: {file_bytes:,} bytes for {size:,}")
     if offset < HEADER.size or length > MAX_TABLE_BYTES or offset + length > size:
         raise broken(path, "its table lies outside the file")
     return offset, length

@@ -10,7 +10,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -152,6 +152,16 @@ class Box:
     def alive(self) -> bool:
         """Its engine still holds the lock. Says nothing about whether it makes progress."""
         return self._of_this_boot and _lock(self._descriptor)[0] != fcntl.F_UNLCK
+
+    def state(self) -> Literal["alive", "dead", "stopped cleanly", "copied"]:
+        """``copied``: nobody holds this file, and its engine runs: it holds another one."""
+        if self.requests_left() is not None:
+            return "stopped cleanly"
+        if self.alive():
+            return "alive"
+        pid = self.layout.pid
+        runs = self._of_this_boot and pid != os.getpid() and _runs_still(pid, self.layout.start_ticks)
+        return "copied" if runs and _holds_another(pid, os.fstat(self._descriptor)) else "dead"
 
     def holder(self) -> int | None:
         """The engine's pid as we see it; None when it is dead or in a PID namespace that we cannot look into."""
@@ -306,6 +316,31 @@ def _runs(places: Iterable[tuple[str, Place]]) -> list[_Run]:
         else:
             runs.append([(name, place)])
     return runs
+
+
+def _runs_still(pid: int, start_ticks: int) -> bool:
+    """By the fields 3 and 22 of proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[19]) == start_ticks and fields[0] not in (b"Z", b"X")
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _holds_another(pid: int, this: os.stat_result) -> bool:
+    """Whether a process has the lock of a box, the first byte alone, on another file than this one (proc_locks(5))."""
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            locks = [line.split() for line in file]
+    except (OSError, ValueError):
+        return False
+    held = [
+        lock[5].split(":")
+        for lock in locks
+        if lock[1:5] == ["POSIX", "ADVISORY", "WRITE", str(pid)] and lock[6:] == ["0", "0"]
+    ]
+    return any(int(inode) != this.st_ino for _, _, inode in held)
 
 
 def is_locked(path: str) -> bool:

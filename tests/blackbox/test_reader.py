@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import struct
 import zlib
 from array import array
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from inferdbg.blackbox import writer
 from inferdbg.blackbox.reader import Box, Change, is_locked
 from inferdbg.blackbox.writer import BlackBox
 from inferdbg.errors import InferdbgError
-from tests.support.boxes import make_box
+from tests.support.boxes import living_engine, make_box
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 WORDS = st.sampled_from([0, 1, 2, 0x7F, 0xFF, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
@@ -123,6 +125,28 @@ def test_any_table_with_a_right_checksum(tmp_path: Path, sound: bytes, data: st.
 @given(length=st.integers(0, 300_000))
 def test_any_truncation(tmp_path: Path, sound: bytes, length: int) -> None:
     says_something_or_reads(tmp_path / "short.box", sound[:length])
+
+
+def test_bytes_that_were_put_in_are_noticed(tmp_path: Path, sound: bytes) -> None:
+    path = tmp_path / "long.box"
+    path.write_bytes(sound[:5000] + b"x" * 333 + sound[5000:])
+    with pytest.raises(InferdbgError, match="longer than it was made"):
+        Box.open(str(path))
+
+
+def test_a_copy_of_the_box_of_one_that_runs_is_not_called_dead(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.box"
+
+    def state(path: str) -> str:
+        with closing(Box.open(path)) as box:
+            return box.state()
+
+    with living_engine(tmp_path) as engine:
+        shutil.copyfile(engine.path, copy)
+        assert (state(engine.path), state(str(copy))) == ("alive", "copied")
+        engine.process.kill()
+        engine.process.wait()
+        assert (state(engine.path), state(str(copy))) == ("dead", "dead")
 
 
 def test_a_file_cut_short_while_it_is_open_is_an_error_and_no_crash(tmp_path: Path, sound: bytes) -> None:

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from inferdbg.facts.provenance import Origin
 
-ServerState = Literal["alive", "dead", "stopped cleanly"]
+ServerState = Literal["alive", "dead", "stopped cleanly", "copied"]
+"""``copied``: this is a copy of the black box of an engine that still runs, and stands at the moment of the copying."""
 
 
 class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True):
