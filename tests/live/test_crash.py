@@ -17,6 +17,8 @@ from inferdbg.probes.discovery import discover
 from inferdbg.probes.engine_box import EngineBox
 from tests.support.boxes import living_engine
 
+from .commands import inferdbg
+
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120
 
@@ -83,3 +85,12 @@ def _wait_until_stopped(pid: int) -> None:
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def test_one_that_died_is_named_beside_one_that_lives(tmp_path: Path) -> None:
+    with living_engine(tmp_path) as gone, living_engine(tmp_path) as here:
+        gone.process.kill()
+        gone.process.wait()
+        top = inferdbg("top", "--blackbox-dir", str(tmp_path))
+        assert f"pid {here.process.pid}" in top.out
+        assert f"inferdbg attach {gone.process.pid}" in top.err.partition("died lately: ")[2].splitlines()[0]

@@ -1,6 +1,7 @@
 """`inferdbg record`: keeps what is seen of an engine in a file, to look at it later as if it were live."""
 
 import contextlib
+import shlex
 import time
 
 import click
@@ -86,7 +87,7 @@ def command(
     span = text.duration(now - began)
     written = text.size(recording.bytes_written)
     where = "" if recording.path == recording.part_path else f", the last of it in {recording.part_path}"
-    out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}{where}: inferdbg open {path}")
+    out.say(f"recorded {text.counted(looks, 'look')} in {span}, {written}{where}: inferdbg open {shlex.quote(path)}")
     if ended and server is not None:
         out.say(f"{naming.name_of(engine)} {'died' if server.state == 'dead' else 'stopped'} meanwhile")
         return Exit.FINDINGS if server.state == "dead" else Exit.FINE

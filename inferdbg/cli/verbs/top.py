@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from inferdbg.facts.source import Source
     from inferdbg.facts.window import Window
 
+DIED_LATELY_NS = 3600 * 1_000_000_000
+"""An engine that died since then is named beside those that live."""
 DEMO_SERVE = ("--num-blocks", "160", "--max-running", "16", "--token-budget", "128")
 """Small enough that queues, evictions and preemptions can be seen."""
 DEMO_LOAD = ("--mix", "demo")
@@ -70,6 +72,9 @@ def command(
     for server in found.servers:
         if server.orphaned:
             out.say(f"also here: {naming.line_of(server)}")
+    for engine in found.engines:
+        if engine.state == "dead" and engine.age_ns < DIED_LATELY_NS:
+            out.say(f"died lately: {naming.line_of(engine)}   inferdbg attach {naming.handle_of(engine)}")
     for box in found.broken:
         out.say(f"also here: {box.why}")
     return _show(out, chosen, interval_ns, keep)

@@ -35,9 +35,10 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
     """Of somebody else's server, which leaves nothing that says how it ended; its orphans are another finding."""
     if server.pid is None or server.pid in alive_pids(window.now):
         return
+    seen_ns = _last_seen(window, server)
     lived = (
-        f", {text.duration(window.now.mono_ns - server.started_mono_ns)} after its start at most"
-        if server.started_mono_ns
+        f" some {text.duration(seen_ns - server.started_mono_ns)} after its start"
+        if server.started_mono_ns and seen_ns is not None
         else ""
     )
     left = len(window.now.processes.items) if window.now.processes is not None else 0
@@ -51,7 +52,7 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
             Evidence("server.state", f"there is no process {server.pid} any more; how it ended the kernel knows"),
         ),
         next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
-        since_ns=_last_seen(window, server),
+        since_ns=seen_ns,
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),
     )
 
