@@ -109,6 +109,11 @@ def test_metrics_that_cannot_be_read_any_more_are_no_sign_of_health() -> None:
     assert "has told no metrics that can be read for 9 s" in found.summary
 
 
+def test_who_is_well_and_slow_with_its_metrics_may_have_a_long_prompt() -> None:
+    found = only([asked(0, "ok", "200"), asked(9, "not answering", "200")], "not_answering")
+    assert (found.severity, found.confidence) == ("slow", "likely")
+
+
 def test_one_slow_answer_is_no_silence() -> None:
     assert "not_answering" not in causes([asked(0, "ok", "200"), asked(4, "not answering", "no answer")])
     assert "not_answering" not in causes([asked(0, "ok", "200"), asked(40, "ok", "200", 40)])

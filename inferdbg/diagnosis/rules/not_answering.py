@@ -38,13 +38,15 @@ def _silent(window: Window, report: ProbeReport, silent_ns: int) -> Finding:
     server = window.now.server
     health = server.health if server is not None else None
     healthy = health is not None and health.answer == "200"
-    nothing = report.status == "not answering" and not healthy
+    silent = report.status == "not answering"
+    nothing = silent and not healthy
     what = "has answered nothing" if nothing else "has told no metrics that can be read"
     url = f" at {server.url}" if server is not None and server.url is not None else ""
     pid = server.pid if server is not None else None
+    # llama.cpp answers /health on a thread of its own, and /metrics between two batches only
     return Finding(
         cause="not_answering",
-        severity="stuck" if nothing else "wrong",
+        severity="stuck" if nothing else "slow" if silent else "wrong",
         confidence="sure" if silent_ns >= _SURE_NS else "likely",
         summary=f"the front end{url} {what} for {text.duration(silent_ns)}: its numbers here are that old",
         evidence=(
