@@ -138,8 +138,9 @@ class Feed:
         return self._seen
 
     def _thought_lately(self, now: Snapshot) -> bool:
-        """Never of what stands still: of a dead engine no later look comes that would be thought about."""
-        if self._diagnosed is None or self._still:
+        """Never of what stands still: of a dead engine no later look comes that would be thought about; nor of one that
+        has just died."""
+        if self._diagnosed is None or self._still or _state(self._diagnosed) != _state(now):
             return False
         return 0 <= now.mono_ns - self._diagnosed.mono_ns < THINK_EVERY_NS
 
@@ -177,6 +178,10 @@ class Feed:
         if span[0] == span[1]:
             return "fixed"
         return "playing" if self._playing else "paused"
+
+
+def _state(snapshot: Snapshot) -> str | None:
+    return snapshot.server.state if snapshot.server is not None else None
 
 
 def _same(one: Frame, other: Frame) -> bool:

@@ -106,6 +106,23 @@ def test_findings_are_thought_of_once_a_second_while_time_runs_and_at_every_mome
     assert thought[-1] == 12
 
 
+def test_a_death_is_thought_about_at_once() -> None:
+    thought: list[int] = []
+
+    def diagnose(window: Window) -> Sequence[Finding]:
+        thought.append(window.now.seq)
+        return ()
+
+    died = [
+        replace(one, server=replace(one.server, state="dead")) if index >= 2 and one.server is not None else one
+        for index, one in enumerate(SNAPSHOTS)
+    ]
+    feed = Feed(Stored(died, live=True, seen=0), diagnose)
+    for _ in range(3):
+        feed.tick()
+    assert thought == [SNAPSHOTS[0].seq, SNAPSHOTS[2].seq]
+
+
 def test_the_last_look_at_what_died_is_thought_about_however_soon_it_came() -> None:
     thought: list[int] = []
 

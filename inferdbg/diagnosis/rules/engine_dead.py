@@ -68,6 +68,8 @@ def _when(server: Server, pulse: Pulse | None) -> str:
     if pulse is None or pulse.heartbeat_ns is None or server.started_wall_ns is None or server.started_mono_ns is None:
         return ""
     lived_ns = pulse.heartbeat_ns - server.started_mono_ns
+    if lived_ns < 0:
+        return ""  # of a damaged box
     return f" at {text.clock(server.started_wall_ns + lived_ns)}, {text.duration(lived_ns)} after its start,"
 
 
