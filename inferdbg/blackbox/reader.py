@@ -373,8 +373,10 @@ def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[t
     """Events of the wanted numbers with their offsets since the start, up to the first damaged record."""
     found: list[tuple[int, EventRecord]] = []
     at, end, view = 0, len(encoded), memoryview(encoded)
-    while at + 8 <= end:
-        length = _HALF.unpack_from(encoded, at)[0]
+    while at + EVENT.size <= end:  # padding that is shorter has nothing behind it
+        length, checksum, sequence, mono_ns, step, kind, request, other, block, tokens, text_bytes = EVENT.unpack_from(
+            encoded, at
+        )
         if length & IS_PADDING:
             length &= ~7
             if not length or (start + at + length) % capacity:
@@ -383,9 +385,6 @@ def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[t
             continue
         if length < EVENT.size or length % 8 or at + length > end:
             break
-        _, checksum, sequence, mono_ns, step, kind, request, other, block, tokens, text_bytes = EVENT.unpack_from(
-            encoded, at
-        )
         if sequence >= wanted_from:
             wanted_from = sequence + 1  # they only ever rise
             if zlib.crc32(view[at + EVENT_CRC_FROM : at + length]) != checksum or text_bytes > length - EVENT.size:

@@ -150,7 +150,7 @@ def test_no_number_is_cut_however_large(width: int, factor: int) -> None:
     drawn = [
         row(large, fitting(width - 1), now, names_of(now), selected=False),
         line(*step_pieces(ran, width, ran.total_ns)),
-        *holder_lines(now, cache, width, 5),
+        *holder_lines(now.requests, cache.num_blocks, width, 5),
         *batch_lines(Window([now]), width),
     ]
     assert not CUT_NUMBER.search(said(drawn)), said(drawn)

@@ -2,24 +2,25 @@
 
 from inferdbg import text
 from inferdbg.facts.sections.kvcache import KVCache
-from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.requests import Request, Requests
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, dim, fit_text, flow, labelled, line, stacked_bar, value
-from .names import NAME_WIDTH, names_of, owner_ink
+from .names import NAME_WIDTH, names_among, owner_ink
+from .once import once
 
 LABEL = 10
 
 
-def holder_lines(snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> list[Line]:
-    """The requests with the longest block tables, each with its share of the pool; ``snapshot.requests`` is there."""
-    items = snapshot.requests.items if snapshot.requests is not None else ()
-    holding = sorted((r for r in items if r.block_count), key=lambda r: (-r.block_count, r.number))
+@once
+def holder_lines(requests: Requests, num_blocks: int, width: int, rows: int) -> list[Line]:
+    """The requests with the longest block tables, each with its share of the pool."""
+    holding = sorted((r for r in requests.items if r.block_count), key=lambda r: (-r.block_count, r.number))
     if not holding:
         return [(dim("no request holds a block"),)]
     shown = holding if len(holding) <= rows else holding[: rows - 1]
-    names = names_of(snapshot)
-    lines = [_holder(request, names(request.number), shown[0], cache, width) for request in shown]
+    names = names_among(requests)
+    lines = [_holder(request, names(request.number), shown[0], num_blocks, width) for request in shown]
     if len(shown) < len(holding):
         rest = sum(request.block_count for request in holding[len(shown) :])
         others = text.counted(len(holding) - len(shown), "other request")
@@ -27,8 +28,8 @@ def holder_lines(snapshot: Snapshot, cache: KVCache, width: int, rows: int) -> l
     return lines
 
 
-def _holder(request: Request, who: str, longest: Request, cache: KVCache, width: int) -> Line:
-    share = text.percent(request.block_count / cache.num_blocks) if cache.num_blocks else ""
+def _holder(request: Request, who: str, longest: Request, num_blocks: int, width: int) -> Line:
+    share = text.percent(request.block_count / num_blocks) if num_blocks else ""
     bar = max(4, width - NAME_WIDTH - 30)
     return line(
         fit_text(who, NAME_WIDTH + 1),

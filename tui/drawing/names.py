@@ -7,15 +7,13 @@ from inferdbg import text
 from inferdbg.facts.sections.requests import Request, Requests
 from inferdbg.facts.snapshot import Snapshot
 
+from .once import once
+
 NAME_WIDTH = 14
 
 
 def names_of(snapshot: Snapshot) -> "Names":
-    """Made once for the requests that one picture after another shows."""
-    global _made_last
-    if _made_last[0] is not snapshot.requests:
-        _made_last = (snapshot.requests, Names(snapshot.requests))
-    return _made_last[1]
+    return names_among(snapshot.requests)
 
 
 class Names:
@@ -45,7 +43,8 @@ class Names:
         return self._requests.get(number)
 
 
-_made_last: tuple[Requests | None, Names] = (None, Names(None))
+names_among = once(Names)
+"""Of the requests of one moment."""
 
 
 def owner_ink(number: int, family: str = "owner") -> str:

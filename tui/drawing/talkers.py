@@ -10,6 +10,7 @@ from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Span, dim, fit_text
 from .names import names_of
+from .once import once
 
 _LENGTHS = (256, 1024, 4096, 16384)
 _FIGURES: tuple[tuple[str, int, int], ...] = (
@@ -49,22 +50,15 @@ def offered(requests: Requests) -> list[str]:
     return [by for by, is_known in known.items() if is_known]
 
 
+@once
 def talkers(requests: Requests, by: str) -> Sequence[Talker]:
-    """Those that hold most blocks first, then those with most requests. Made once for the requests that one picture
-    after another shows: a union of long block tables takes some ms."""
-    global _made_last
-    if _made_last[0] is not requests or _made_last[1] != by:
-        going = [request for request in requests.items if request.stage != "finished"]
-        groups = defaultdict[str, list[Request]](list)
-        for request, key in zip(going, _KEYS[by](going), strict=True):
-            groups[key].append(request)
-        found = [_talker(key, group) for key, group in groups.items()]
-        found.sort(key=lambda talker: (-talker.blocks, -len(talker.requests), talker.requests[0].number))
-        _made_last = requests, by, found
-    return _made_last[2]
-
-
-_made_last: tuple[Requests | None, str, Sequence[Talker]] = (None, "", ())
+    """Those that hold most blocks first, then those with most requests."""
+    going = [request for request in requests.items if request.stage != "finished"]
+    groups = defaultdict[str, list[Request]](list)
+    for request, key in zip(going, _KEYS[by](going), strict=True):
+        groups[key].append(request)
+    found = [_talker(key, group) for key, group in groups.items()]
+    return sorted(found, key=lambda talker: (-talker.blocks, -len(talker.requests), talker.requests[0].number))
 
 
 def _talker(key: str, group: Sequence[Request]) -> Talker:

@@ -147,7 +147,7 @@ class KVMap(View):
         if snapshot.requests is None:
             return self._framed("request", missing(snapshot, "requests", width - 4, "requests"), width)
         title = line("who holds most", dim(f"  {hint}"))
-        return self._framed(title, holder_lines(snapshot, cache, width - 4, self._panel - 2), width)
+        return self._framed(title, holder_lines(snapshot.requests, cache.num_blocks, width - 4, self._panel - 2), width)
 
     def _block_panel(self, block: int, snapshot: Snapshot, cache: KVCache, width: int) -> list[Line]:
         title = f"block {block}"
