@@ -14,6 +14,9 @@ from .ink import NOTHING, Line, cells
 from .inkstrip import RESET, InkStrip, sequence
 from .theme import style_of
 
+_MOST_DRAWN = 500
+"""Lines of some pictures."""
+
 
 class LineView(Widget):
     """Inks get their colours from the theme. Component classes would do the same, but seventy of them in each widget
@@ -27,6 +30,7 @@ class LineView(Widget):
         super().__init__(id=id)
         self.lines: Sequence[Line] = ()
         self._strips: dict[int, Strip] = {}
+        self._drawn: dict[Line, Strip] = {}
         self._drawn_width = 0
         self._styles_by_ink: dict[str, Style] = {}
         self._sequences: dict[tuple[str | None, str], str] = {}
@@ -37,19 +41,29 @@ class LineView(Widget):
         changed = [y for y in range(max(len(old), len(lines))) if _line_at(old, y) != _line_at(lines, y)]
         for y in changed:
             self._strips.pop(y, None)
+        if len(self._drawn) > _MOST_DRAWN:
+            self._drawn.clear()
         if changed:
             self.refresh(*_bands(changed, self.size.width))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         width = self.size.width
         if width != self._drawn_width:
-            self._strips.clear()
+            self._forget()
             self._drawn_width = width
         strips = [self._strips.get(y) or self.render_line(y) for y in range(crop.y, crop.bottom)]
         return strips if crop.column_span == (0, width) else [strip.crop(crop.x, crop.right) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
+        """Of lines that moved up or down, too, the strip is there already."""
         inked = _line_at(self.lines, y)
+        strip = self._drawn.get(inked)
+        if strip is None:
+            strip = self._drawn[inked] = self._draw(inked)
+        self._strips[y] = strip
+        return strip
+
+    def _draw(self, inked: Line) -> Strip:
         segments: list[Segment] = []
         written: list[str] = []
         length, words, ink, before = 0, "", "", None
@@ -72,11 +86,14 @@ class LineView(Widget):
         for line_filter in self.get_line_filters():  # NO_COLOR is one; our colours are true ones already
             if not isinstance(line_filter, ANSIToTruecolor):
                 strip = strip.apply_filter(line_filter, self.background_colors[1])
-        self._strips[y] = strip = strip.crop(0, self.size.width) if missing < 0 else strip
-        return strip
+        return strip.crop(0, self.size.width) if missing < 0 else strip
+
+    def _forget(self) -> None:
+        self._strips.clear()
+        self._drawn.clear()
 
     def notify_style_update(self) -> None:
-        self._strips.clear()
+        self._forget()
         self._styles_by_ink.clear()
         self._sequences.clear()
         super().notify_style_update()

@@ -2,9 +2,12 @@
 
 from array import array
 
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inferdbg.diagnosis.diagnose import diagnose
+from inferdbg.diagnosis.rules import block_leak
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.sections.kvcache import FREE, USED
@@ -238,3 +241,8 @@ def test_a_planted_fault_is_labelled_as_such() -> None:
     found = only([now], "planted_fault")
     assert found.severity == "note"
     assert found.summary == "a fault planted with --fault fired at step 311, 4 s ago: stall a step"
+
+
+@given(counts=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 65535)), max_size=40))
+def test_holds_are_added_up_exactly(counts: list[int]) -> None:
+    assert block_leak._total(array("H", counts).tobytes()) == sum(counts)

@@ -14,7 +14,7 @@ from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window
-from inferdbg.tui.drawing.batch import batch_lines, step_pieces, time_lines
+from inferdbg.tui.drawing.batch import batch_lines, scale_ns, step_pieces, time_lines
 from inferdbg.tui.drawing.blocks import block_lines
 from inferdbg.tui.drawing.flow import draft_lines, latency_lines
 from inferdbg.tui.drawing.holdings import holder_lines
@@ -293,3 +293,11 @@ def test_the_head_of_the_map_leaves_out_whole_what_does_not_fit(width: int) -> N
 )
 def test_what_was_cached_of_a_prompt_in_words(reuse: Reuse, words: str) -> None:
     assert reuse_text(reuse) == words
+
+
+@pytest.mark.parametrize(
+    "longest, filled",
+    [(0, 0), (1, 1), (10, 10), (11, 15), (1_400_000, 1_500_000), (2_000_001, 3_000_000), (81, 100), (999, 1000)],
+)
+def test_bars_of_time_keep_their_scale(longest: int, filled: int) -> None:
+    assert scale_ns([replace(NOTHING_RAN, forward_ns=longest)] if longest else []) == filled

@@ -21,6 +21,7 @@ PHASES: tuple[tuple[str, str], ...] = (
 )
 """Phases of a step in their order, with the glyph each has in a bar of time."""
 _USED = 11
+_SCALES = (10, 15, 20, 30, 40, 50, 60, 80, 100)
 """Columns of the tokens of a step against its budget."""
 
 
@@ -77,6 +78,14 @@ def time_lines(window: Window, step: Step, width: int) -> list[Line]:
     if step.idle_ns:
         parts.append(line(dim("idle before "), text.duration(step.idle_ns)))
     return flow(parts, width, " · ")
+
+
+def scale_ns(steps: Sequence[Step]) -> int:
+    """What fills the bars of time of these steps: the longest, rounded up, so that bars do not shrink and grow with
+    every step that comes and goes. 0 where no time is known."""
+    longest = max((step.total_ns or 0 for step in steps), default=0)
+    unit = 10 ** (len(str(longest)) - 1)
+    return next(unit * tenths // 10 for tenths in _SCALES if unit * tenths >= 10 * longest) if longest else 0
 
 
 def bar_widths(width: int, longest_ns: float) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.window import Window
 
 from ..ink import NOTHING, Line, Span, beside, crop, flow, labelled, line
-from .batch import batch_lines, step_pieces
+from .batch import batch_lines, scale_ns, step_pieces
 from .cache import cache_lines
 from .flow import draft_lines, latency_lines, tokens_lines
 from .happenings import happening_lines
@@ -122,7 +122,7 @@ def _steps(window: Window, width: int, room: int) -> list[Line]:
     steps = window.steps(rows) if rows >= 4 else []
     if not steps:
         return []
-    longest_ns = max(step.total_ns or 0 for step in steps)
+    longest_ns = scale_ns(steps)
     return [NOTHING, *labelled(" steps", [line(*step_pieces(step, width, longest_ns)) for step in steps], LABEL)]
 
 

@@ -12,7 +12,7 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
-from ..drawing.batch import PHASES, bar_widths, step_pieces, time_lines
+from ..drawing.batch import PHASES, bar_widths, scale_ns, step_pieces, time_lines
 from ..drawing.happenings import story_lines
 from ..drawing.marks import missing
 from ..drawing.names import Names, names_of, owner_ink
@@ -57,7 +57,7 @@ class Batch(View):
         last = len(self._shown) - self._rows
         self._top = max(0, last) if at is None else min(max(self._top, at - self._rows + 1), at, max(0, last))
         seen = self._shown[self._top : self._top + self._rows]
-        longest = max(step.total_ns or 0 for step in seen)
+        longest = scale_ns(seen)
         happened = _by_step(window, seen[0].step)
         rows = [self._row(step, width, longest, happened.get(step.step, [])) for step in seen]
         rows = [NOTHING] * (self._rows - len(rows)) + rows

@@ -18,6 +18,9 @@ _NOTABLE_NS = 50_000_000  # below that nobody sees a stutter
 
 
 def check(window: Window) -> Iterator[Finding]:
+    p95_ns = window.percentile(lambda s: s.scheduler.itl if s.scheduler else None, 0.95, _OVER_NS)
+    if p95_ns is None or p95_ns < _NOTABLE_NS:
+        return
     steps = [step for step in steps_of(window, _OVER_NS) if step.decode_tokens]
     crowded = [step for step in steps if step.prefill_tokens and _is_full(step) and step.total_ns is not None]
     if len(crowded) < _ENOUGH:
@@ -26,9 +29,7 @@ def check(window: Window) -> Iterator[Finding]:
     if len(alone) < _ENOUGH:
         return
     alone_ns, crowded_ns = median_ns(alone), median_ns(crowded)
-    p95_ns = window.percentile(lambda s: s.scheduler.itl if s.scheduler else None, 0.95, _OVER_NS)
-    hurts = p95_ns is not None and p95_ns >= _MUCH_LONGER * alone_ns
-    if crowded_ns < _MUCH_LONGER * alone_ns or crowded_ns < _NOTABLE_NS or not hurts:
+    if min(crowded_ns, p95_ns) < _MUCH_LONGER * alone_ns or crowded_ns < _NOTABLE_NS:
         return
     yield Finding(
         cause="scheduler_starvation",
