@@ -37,7 +37,7 @@ STEPS_BEFORE = 5_000  # by then the free blocks and the ring of events are used 
 COLUMNS, LINES = 120, 40
 WARM_UP_S, WINDOW_S = 4.0, 2.0
 WINDOWS, MOST_WINDOWS = 6, 30
-CALM_PAGE_US, CALM_FRESH_PAGE_US = 0.2, 1.0  # a look touches some 5,000 pages: 0.2 us make 0.4 % of a core
+CALM_PAGE_US, CALM_FRESH_PAGE_US = 0.5, 1.0
 _MEMORY = bytearray(os.urandom(8 << 20))
 
 

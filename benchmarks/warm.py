@@ -51,9 +51,11 @@ def kept_warm() -> Iterator[None]:
     over = threading.Event()
     thread = threading.Thread(target=_keep, args=(over,), name="warm", daemon=True)
     thread.start()
-    yield
-    over.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _keep(over: threading.Event) -> None:

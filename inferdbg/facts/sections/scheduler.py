@@ -10,8 +10,8 @@ class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
     ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
     ``prefix_*_total`` are tokens looked up and found in the prefix cache. ``drafts_total`` counts the drafts of
-    speculative decoding that were verified, at most one for each request and step; the two behind
-    it their tokens.
+    speculative decoding that were verified, at most one for each request and step; the two behind it
+    count their tokens.
     ``counted``: who read the totals and latencies, and when, where that is not who filled the rest (``totals_origin``
     is right in either case)."""
 
