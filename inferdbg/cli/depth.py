@@ -112,7 +112,7 @@ def _memory_refusal(server: "FoundServer") -> Refusal | None:
 
     if server.pid is None:
         if server.url is not None and is_here(server.url):
-            return Refusal("which process answers there cannot be seen", f"sudo inferdbg attach {server.url}")
+            return Refusal("which process answers there is not known", "name it: inferdbg attach PID")
         return Refusal("memory can be read only where the server runs", "run inferdbg on that machine")
     if not _known("inferdbg.probes.followed_memory"):
         return _missing("reading memory")

@@ -110,6 +110,6 @@ def test_whoever_listens_here_can_be_asked_though_nothing_says_what_it_is() -> N
         assert isinstance(found, FoundServer)
         assert (found.url, found.pid) == (url, None)
         words = depth_of(found, Wanted()).words
-        assert words[-1] == f"no depth memory: which process answers there cannot be seen. sudo inferdbg attach {url}"
+        assert words[-1] == "no depth memory: which process answers there is not known. name it: inferdbg attach PID"
     with pytest.raises(InferdbgError, match=r"nobody listens at .*: Connection refused"):
         of_url(url)

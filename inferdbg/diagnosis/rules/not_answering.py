@@ -41,19 +41,22 @@ def _silent(window: Window, report: ProbeReport, silent_ns: int) -> Finding:
     silent = report.status == "not answering"
     nothing = silent and not healthy
     what = "has answered nothing" if nothing else "has told no metrics that can be read"
-    url = f" at {server.url}" if server is not None and server.url is not None else ""
+    where = server.url if server is not None else None
+    at = f" at {where}" if where is not None else ""
     pid = server.pid if server is not None else None
     # llama.cpp answers /health on a thread of its own, and /metrics between two batches only
     return Finding(
         cause="not_answering",
         severity="stuck" if nothing else "slow" if silent else "wrong",
         confidence="sure" if silent_ns >= _SURE_NS else "likely",
-        summary=f"the front end{url} {what} for {text.duration(silent_ns)}: its numbers here are that old",
+        summary=f"the front end{at} {what} for {text.duration(silent_ns)}: its numbers here are that old",
         evidence=(
             Evidence("probes.reported", report.message),
             *([Evidence("server.health", f"/health: {health.answer}")] if health is not None else ()),
         ),
-        next_step=f"py-spy dump --nonblocking --pid {pid}" if pid is not None else "look at it on its own machine",
+        next_step=f"py-spy dump --nonblocking --pid {pid}"
+        if pid is not None
+        else f"curl -m 5 -sv {where or 'URL'}/health",
         since_ns=window.now.mono_ns - silent_ns,
         explains=("no_progress",),
     )
