@@ -19,14 +19,17 @@ from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND
 
 from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line
+from .driver import Driver
 from .feed import Diagnose, Feed, FeedThread, Wish
 from .frame import Frame
 from .ink import Line, dim, line
-from .lineview import LineView
+from .lineview import LineView, drawn_at_once
 from .theme import THEME
 from .view import View, bound
 from .views import VIEWS
 
+_COLLECT_AFTER = 20_000
+"""Objects; some ten seconds of a busy server."""
 TERMINAL_EVERY_S = 2.0
 """How often it is asked whether the terminal is still there."""
 
@@ -90,7 +93,7 @@ class App(TextualApp[None]):
             self.error = error
 
     def __init__(self, source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None) -> None:
-        super().__init__()
+        super().__init__(driver_class=Driver)
         self.register_theme(THEME)
         self.theme = THEME.name
         self.frame: Frame | None = None
@@ -142,8 +145,9 @@ class App(TextualApp[None]):
     def on_app_arrived(self, message: Arrived) -> None:
         self.frame = message.frame
         if self._built:
-            self.view.show(message.frame)
-            self._draw_moment(message.frame)
+            with drawn_at_once(self):
+                self.view.show(message.frame)
+                self._draw_moment(message.frame)
             if self.starting:
                 self.starting = False
                 self.call_after_refresh(_settled)
@@ -269,6 +273,8 @@ def _hung_up(terminal: int) -> bool:
 
 
 def _settled() -> None:
-    """What was loaded stays until the end: from now on the collector only looks at what came after it."""
+    """What was loaded stays until the end: from now on the collector only looks at what came after it, and seldom:
+    what is read and drawn has no cycles."""
     gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     gc.enable()

@@ -1,0 +1,117 @@
+"""What a terminal holds after keys and pictures, as an emulator of one understands what it was sent."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+from inferdbg.record.writer import RecordingWriter
+from tests.support import scenes
+
+DEADLINE_S, QUIET_S = 20.0, 0.4
+Cell = tuple[str, str, str, bool, bool]
+"""Character, colours of it and of its ground, bold, reverse."""
+
+
+class Terminal:
+    """A screen of ours in an emulated terminal."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]", end: int, columns: int, lines: int) -> None:
+        self.child, self._end = child, end
+        self._screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def settle(self, holds: Callable[[str], bool] = lambda text: True) -> None:
+        """Until it shows that, and nothing more comes for a while."""
+        while select.select([self._end], [], [], QUIET_S)[0] or not holds("\n".join(self._screen.display)):
+            assert select.select([self._end], [], [], DEADLINE_S)[0], "\n".join(self._screen.display)
+            self._stream.feed(os.read(self._end, 65536))
+
+    def press(self, keys: bytes, holds: Callable[[str], bool] = lambda text: True) -> None:
+        os.write(self._end, keys)
+        self.settle(holds)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._screen.resize(lines, columns)
+        fcntl.ioctl(self._end, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+        self.child.send_signal(signal.SIGWINCH)
+        self.settle()
+
+    def cells(self) -> list[list[Cell]]:
+        screen = self._screen
+        rows = [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)]
+        return [[(cell.data, cell.fg, cell.bg, cell.bold, cell.reverse) for cell in row] for row in rows]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._screen.display)
+
+
+@contextlib.contextmanager
+def terminal(path: Path, columns: int = 120, lines: int = 40) -> Iterator[Terminal]:
+    """``inferdbg open`` of the recording, when its first picture is there."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+    command = [sys.executable, "-m", "inferdbg", "open", str(path)]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True, env=environment) as child:
+        os.close(its)
+        shown = Terminal(child, ours, columns, lines)
+        try:
+            shown.settle(lambda text: "verdict" in text)
+            yield shown
+        finally:
+            child.kill()
+            os.close(ours)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run.idbg"
+    writer = RecordingWriter(path)
+    for snapshot in scenes.pressed():
+        writer.write(snapshot)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("view", "1234")
+def test_lines_drawn_at_once_are_as_the_whole_picture_drawn_anew(view: str, recording: Path) -> None:
+    with terminal(recording) as shown:
+        shown.press(view.encode())
+        before = shown.text
+        shown.press(b",", lambda text: "paused" in text and text != before)
+        shown.press(b",")
+        at_once = shown.cells()
+        shown.press(b"?", lambda text: "escape closes" in text)
+        shown.press(b"\x1b", lambda text: "escape closes" not in text)
+        assert shown.cells() == at_once
+
+
+def test_lines_drawn_at_once_find_their_place_after_a_new_size(recording: Path) -> None:
+    with terminal(recording) as shown:
+        shown.resize(90, 30)
+        shown.press(b",", lambda text: "paused" in text)
+        shown.press(b",")
+        at_once = shown.cells()
+        shown.press(b"?", lambda text: "escape closes" in text)
+        shown.press(b"\x1b", lambda text: "escape closes" not in text)
+        assert shown.cells() == at_once
+
+
+def test_what_is_new_stays_under_an_open_help(recording: Path) -> None:
+    with terminal(recording) as shown:
+        shown.press(b"?", lambda text: "escape closes" in text)
+        shown.press(b",")
+        assert "escape closes" in shown.text

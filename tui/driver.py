@@ -1,0 +1,34 @@
+"""The terminal as Textual drives it, but for a thread that slept a tenth of a second and looked for keys, for ever."""
+
+import os
+import select
+from codecs import getincrementaldecoder
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+_TYPING_MS, _IDLE_MS = 100, 1000
+_TYPING = 20
+"""Empty looks until nobody types any more."""
+
+
+class Driver(LinuxDriver):
+    """On a virtual machine each time that a thread wakes up costs a quarter of a millisecond. Keys wake it at once."""
+
+    def run_input_thread(self) -> None:
+        """Until ``exit_event``, which it sees a second late when the end does not come from a key."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        typing = _TYPING
+        while not self.exit_event.is_set():
+            if poll.poll(_TYPING_MS if typing else _IDLE_MS):
+                typing = _TYPING
+                written = decode(os.read(self.fileno, 4096))
+                for message in parser.feed(written) if written else ():  # nothing: the terminal is gone
+                    self.process_message(message)
+            elif typing:
+                typing -= 1
+            for message in parser.tick():  # an escape that nothing followed is a key
+                self.process_message(message)
