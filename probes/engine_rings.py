@@ -21,12 +21,10 @@ _EVENT_KINDS: dict[int, str] = {
     hooks.EventKind.FAULT: "fault",
     hooks.EventKind.LOGGED: "logged",
 }
-_COUNTS_TOKENS = {
-    hooks.EventKind.SCHEDULED,
-    hooks.EventKind.PREEMPTED,
-    hooks.EventKind.FINISHED,
-    hooks.EventKind.ABORTED,
-}
+_COUNTS_TOKENS = frozenset[int](
+    {hooks.EventKind.SCHEDULED, hooks.EventKind.PREEMPTED, hooks.EventKind.FINISHED, hooks.EventKind.ABORTED}
+)
+_COPIED = int(hooks.EventKind.COPIED)
 
 
 def steps(read: StepsRead, origin: Origin) -> Steps:
@@ -76,15 +74,16 @@ def events(read: EventsRead, origin: Origin) -> Events:
 
 
 def _event(record: EventRecord) -> Event:
-    copied = record.kind == hooks.EventKind.COPIED  # then ``other`` is the block copied from
+    kind = record.kind
+    copied = kind == _COPIED  # then ``other`` is the block copied from
     return Event(
-        seq=record.sequence,
-        mono_ns=record.mono_ns,
-        step=record.step,
-        kind=_EVENT_KINDS.get(record.kind, f"kind {record.kind}"),
-        request=record.request or None,
-        other=None if copied else record.other or None,
-        block=record.block if record.block >= 0 else None,
-        tokens=record.tokens if record.kind in _COUNTS_TOKENS else None,
-        text=f"from block {record.other}" if copied else record.text,
+        record.sequence,
+        record.mono_ns,
+        record.step,
+        _EVENT_KINDS.get(kind) or f"kind {kind}",
+        record.request or None,
+        None if copied else record.other or None,
+        record.block if record.block >= 0 else None,
+        record.tokens if kind in _COUNTS_TOKENS else None,
+        f"from block {record.other}" if copied else record.text,
     )

@@ -81,7 +81,10 @@ class StepsRead(NamedTuple):
     dropped: int
 
 
-class EventRecord(NamedTuple):
+class EventRecord(Struct, frozen=True, gc=False):
+    """``place``: bytes since the ring's beginning. The others as in writer.EVENT."""
+
+    place: int
     sequence: int
     mono_ns: int
     step: int
@@ -236,10 +239,9 @@ class Box:
         start = place if sequence == after and tail <= place <= head else tail
         walked = _walk(self._ring_bytes(ring, 1, start, head), start, ring.length, max(known + 1, upcoming - limit))
         tail_after = self._words(_THREE_WORDS, EVENT_WORDS_OFFSET)[1]
-        found = [(offset, event) for offset, event in walked if offset >= tail_after]
-        if found:
-            self._newest_event = found[-1][1].sequence, found[-1][0]
-        events = [event for _, event in found]
+        events = walked if start >= tail_after else [event for event in walked if event.place >= tail_after]
+        if events:
+            self._newest_event = events[-1].sequence, events[-1].place
         last = events[-1].sequence if events else known
         return EventsRead(events, last, 0 if after is None else last - after - len(events))
 
@@ -369,9 +371,9 @@ def _lock(descriptor: int) -> tuple[int, int]:
     return kind, pid
 
 
-def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[tuple[int, EventRecord]]:
-    """Events of the wanted numbers with their offsets since the start, up to the first damaged record."""
-    found: list[tuple[int, EventRecord]] = []
+def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[EventRecord]:
+    """Events of the wanted numbers, up to the first damaged record."""
+    found: list[EventRecord] = []
     at, end, view = 0, len(encoded), memoryview(encoded)
     while at + EVENT.size <= end:  # padding that is shorter has nothing behind it
         length, checksum, sequence, mono_ns, step, kind, request, other, block, tokens, text_bytes = EVENT.unpack_from(
@@ -391,6 +393,6 @@ def _walk(encoded: bytes, start: int, capacity: int, wanted_from: int) -> list[t
                 break
             text_at = at + EVENT.size
             text = encoded[text_at : text_at + text_bytes].decode("utf-8", "replace") if text_bytes else ""
-            found.append((start + at, EventRecord(sequence, mono_ns, step, kind, request, other, block, tokens, text)))
+            found.append(EventRecord(start + at, sequence, mono_ns, step, kind, request, other, block, tokens, text))
         at += length
     return found

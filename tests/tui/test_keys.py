@@ -271,8 +271,10 @@ async def test_a_source_that_cannot_be_read_ends_the_screen_with_its_error() -> 
 async def test_a_selected_request_that_ended_stays_in_the_panel_as_it_was_last_seen() -> None:
     assert NOW.requests is not None
     first, *others = sorted(NOW.requests.items, key=lambda request: request.number)
-    gone = replace(NOW, requests=replace(NOW.requests, items=tuple(others)))
-    moments = [replace(gone, mono_ns=1_000), replace(NOW, mono_ns=2_000), replace(gone, mono_ns=3_000)]
+    moments = [
+        replace(NOW, mono_ns=mono_ns, requests=replace(NOW.requests, items=tuple(items)))
+        for mono_ns, items in ((1_000, others), (2_000, [first, *others]), (3_000, others))
+    ]
     app = opened(moments)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, drawn)

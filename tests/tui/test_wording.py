@@ -148,7 +148,7 @@ def test_no_number_is_cut_however_large(width: int, factor: int) -> None:
     now = moment(large, steps=(ran,))
     cache = KVCache(ORIGIN, 20 * factor, 16)
     drawn = [
-        row(large, fitting(width - 1), now, names_of(now), selected=False),
+        row(large, fitting(width - 1), now.mono_ns, names_of(now), selected=False),
         line(*step_pieces(ran, width, ran.total_ns)),
         *holder_lines(now.requests, cache.num_blocks, width, 5),
         *batch_lines(Window([now]), width),
@@ -189,7 +189,10 @@ def test_a_wide_overview_tells_of_the_queue_once(scene: Callable[[], list[Snapsh
 
 
 def panel(request: Request) -> str:
-    snapshot = replace(scenes.pressed(1)[0], mono_ns=NOW)
+    snapshot = scenes.pressed(1)[0]
+    assert snapshot.requests is not None
+    read = replace(snapshot.requests, origin=replace(snapshot.requests.origin, mono_ns=NOW))
+    snapshot = replace(snapshot, mono_ns=NOW, requests=read)
     return said(request_lines(snapshot, request, 120, 9))
 
 

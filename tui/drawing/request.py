@@ -28,6 +28,11 @@ def age_ns(request: Request, now_ns: int) -> int | None:
     return None if request.arrived_ns is None else max(0, now_ns - request.arrived_ns)
 
 
+def read_ns(snapshot: Snapshot) -> int:
+    """When the requests were read: ages are as of then, like all that is said beside them."""
+    return snapshot.mono_ns if snapshot.requests is None else snapshot.requests.origin.mono_ns
+
+
 def prefix_share(request: Request) -> float | None:
     """Share of the prompt that was found in the prefix cache."""
     if request.cached_tokens is None or not request.prompt_tokens:
@@ -50,7 +55,7 @@ def request_lines(snapshot: Snapshot, request: Request, width: int, rows: int) -
 
 def _progress(snapshot: Snapshot, request: Request) -> list[Piece]:
     cached = f" ({text.count(request.cached_tokens)} from prefix)" if request.cached_tokens else ""
-    age = age_ns(request, snapshot.mono_ns)
+    age = age_ns(request, read_ns(snapshot))
     limit = f" of {text.count(request.max_output_tokens)}" if request.max_output_tokens is not None else ""
     parts: list[Piece] = [
         value(request.stage),

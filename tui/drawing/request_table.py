@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from inferdbg import text
 from inferdbg.facts.sections.requests import Request
-from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Span, fit_text
 from .names import Names
@@ -23,13 +22,14 @@ _BEFORE_REASON = 6
 
 
 class Column(Struct, frozen=True):
-    """``rank``: what is dropped first has the lowest. ``value``: what it sorts by, None last in either order.
+    """``rank``: what is dropped first has the lowest. ``show`` and ``value``: of a request as it was at that time;
+    ``value`` is what it sorts by, None last in either order.
     ``stretches``: it takes the room that is left."""
 
     title: str
     width: int
     rank: int
-    show: Callable[[Request, Snapshot, Names], str]
+    show: Callable[[Request, int, Names], str]
     value: Callable[[Request, int], Sortable | None]
     right: bool = True
     descends: bool = True
@@ -55,18 +55,18 @@ def _preemptions(request: Request) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("request", 14, 9, lambda r, s, n: n(r.number), lambda r, now: r.number, right=False, descends=False),
-    Column("stage", 9, 9, lambda r, s, n: r.stage, lambda r, now: _STAGES.index(r.stage), right=False, descends=False),
-    Column("age", 6, 8, lambda r, s, n: text.duration(age_ns(r, s.mono_ns)), lambda r, now: age_ns(r, now)),
-    Column("blocks", 6, 7, lambda r, s, n: text.count_within(r.block_count, 6), lambda r, now: r.block_count),
-    Column("prompt", 6, 6, lambda r, s, n: text.count_within(r.prompt_tokens, 6), lambda r, now: r.prompt_tokens),
-    Column("prefix", 6, 4, lambda r, s, n: _blank(text.percent(prefix_share(r))), lambda r, now: prefix_share(r)),
-    Column("out", _OUT, 5, lambda r, s, n: _out(r), lambda r, now: r.output_tokens),
-    Column("TTFT", 6, 5, lambda r, s, n: _blank(text.duration(ttft_ns(r))), lambda r, now: ttft_ns(r)),
-    Column("ITL", 6, 5, lambda r, s, n: _blank(text.duration(mean_itl_ns(r))), lambda r, now: mean_itl_ns(r)),
-    Column("worst", 6, 3, lambda r, s, n: _blank(text.duration(r.worst_itl_ns)), lambda r, now: r.worst_itl_ns),
-    Column("preempt", 7, 2, lambda r, s, n: _preemptions(r), lambda r, now: r.preemptions),
-    Column("waits for", 24, 1, lambda r, s, n: wait_text(r.wait, n), lambda r, now: r.wait.reason if r.wait else None,
+    Column("request", 14, 9, lambda r, now, n: n(r.number), lambda r, now: r.number, right=False, descends=False),
+    Column("stage", 9, 9, lambda r, now, n: r.stage, lambda r, now: _STAGES.index(r.stage), right=False, descends=False),
+    Column("age", 6, 8, lambda r, now, n: text.duration(age_ns(r, now)), lambda r, now: age_ns(r, now)),
+    Column("blocks", 6, 7, lambda r, now, n: text.count_within(r.block_count, 6), lambda r, now: r.block_count),
+    Column("prompt", 6, 6, lambda r, now, n: text.count_within(r.prompt_tokens, 6), lambda r, now: r.prompt_tokens),
+    Column("prefix", 6, 4, lambda r, now, n: _blank(text.percent(prefix_share(r))), lambda r, now: prefix_share(r)),
+    Column("out", _OUT, 5, lambda r, now, n: _out(r), lambda r, now: r.output_tokens),
+    Column("TTFT", 6, 5, lambda r, now, n: _blank(text.duration(ttft_ns(r))), lambda r, now: ttft_ns(r)),
+    Column("ITL", 6, 5, lambda r, now, n: _blank(text.duration(mean_itl_ns(r))), lambda r, now: mean_itl_ns(r)),
+    Column("worst", 6, 3, lambda r, now, n: _blank(text.duration(r.worst_itl_ns)), lambda r, now: r.worst_itl_ns),
+    Column("preempt", 7, 2, lambda r, now, n: _preemptions(r), lambda r, now: r.preemptions),
+    Column("waits for", 24, 1, lambda r, now, n: wait_text(r.wait, n), lambda r, now: r.wait.reason if r.wait else None,
            right=False, descends=False, stretches=True),
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ def heading(columns: Sequence[tuple[Column, int]], sort: Column, reverse: bool) 
 
 
 def row(
-    request: Request, columns: Sequence[tuple[Column, int]], snapshot: Snapshot, names: Names, *, selected: bool
+    request: Request, columns: Sequence[tuple[Column, int]], now_ns: int, names: Names, *, selected: bool
 ) -> Line:
     spans = [Span("▶" if selected else " ", "cursor" if selected else "")]
     waits = wait_text(request.wait, names)
@@ -100,7 +100,7 @@ def row(
     for column, width in columns:
         if squeezed and column.rank < _BEFORE_REASON:
             break
-        shown = fit_text(column.show(request, snapshot, names), width, right=column.right) + " "
+        shown = fit_text(column.show(request, now_ns, names), width, right=column.right) + " "
         ink = _STAGE_INKS[request.stage] if column.title == "stage" else "slow" if column.title == "waits for" else ""
         spans.append(Span(shown, "cursor" if selected else ink))
         left -= width + 1

@@ -7,12 +7,13 @@ from textual import events
 from textual.binding import BindingType
 
 from inferdbg import text
+from inferdbg.facts.sections import requests
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..drawing.marks import missing
 from ..drawing.names import names_of
-from ..drawing.request import request_lines
+from ..drawing.request import read_ns, request_lines
 from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
 from ..drawing.talkers import offered, talker_lines
 from ..frame import Frame
@@ -52,24 +53,35 @@ class Requests(View):
         self._shown: list[Request] = []
         self._columns: list[tuple[Column, int]] = []
         self._rows = 1
+        self._lines: list[Line] = []
+        self._drawn_of: requests.Requests | None = None
+        self._drawn_as: tuple[object, ...] = ()
 
     def draw(self, frame: Frame, width: int, height: int) -> Sequence[Line]:
         snapshot = frame.window.now
         if snapshot.requests is None:
             return [NOTHING, *missing(snapshot, "requests", width - 1, "requests")]
+        if snapshot.requests is not self._drawn_of or self._drawn_as != self._asked(width, height):
+            self._lines = self._draw(snapshot, snapshot.requests.items, width, height)
+            self._drawn_of, self._drawn_as = snapshot.requests, self._asked(width, height)
+        return self._lines
+
+    def _asked(self, width: int, height: int) -> tuple[object, ...]:
+        """What a picture depends on beside the requests, which of a large pool are read once a second."""
+        return width, height, self.selected, self.top, self.sort, self.reverse, self.wanted, self.by
+
+    def _draw(self, snapshot: Snapshot, requests: Sequence[Request], width: int, height: int) -> list[Line]:
         if self.by:
             return [self._summary(snapshot), *talker_lines(snapshot, self.by, width, height - 1)][:height]
-        names = names_of(snapshot)
-        items = [r for r in snapshot.requests.items if matches(r, self.wanted, names)]
-        self._shown = sorted(
-            items, key=lambda request: self.sort.sort_key(request, snapshot.mono_ns), reverse=self.reverse
-        )
+        names, now_ns = names_of(snapshot), read_ns(snapshot)
+        items = [r for r in requests if matches(r, self.wanted, names)]
+        self._shown = sorted(items, key=lambda request: self.sort.sort_key(request, now_ns), reverse=self.reverse)
         panel = self._panel(snapshot, width) if height >= 14 else []
         self._rows = max(1, height - 2 - len(panel))
         self._follow_selection()
         self._columns = fitting(width - 1)
         rows = [
-            row(request, self._columns, snapshot, names, selected=request.number == self.selected)
+            row(request, self._columns, now_ns, names, selected=request.number == self.selected)
             for request in self._shown[self.top : self.top + self._rows]
         ]
         if not rows:
