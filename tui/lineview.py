@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 from rich.color import ColorSystem
@@ -56,7 +57,8 @@ class LineView(Widget):
     def put(self, lines: Sequence[Line]) -> None:
         """Shows these lines instead of those before."""
         old, self.lines = self.lines, tuple(lines)
-        changed = [y for y in range(max(len(old), len(lines))) if _line_at(old, y) != _line_at(lines, y)]
+        pairs = zip_longest(old, self.lines, fillvalue=NOTHING)
+        changed = [y for y, (was, now) in enumerate(pairs) if was is not now and was != now]
         if not changed:
             return
         region = self.region
@@ -107,7 +109,7 @@ class LineView(Widget):
         """Neighbours in one ink as one, for every change of ink costs time and bytes; together as wide as the view."""
         runs: list[tuple[str, str]] = []
         length, words, ink = 0, "", ""
-        for more, next_ink in crop(inked, self._drawn_width):
+        for more, next_ink in inked:
             if next_ink == ink or not more:
                 words += more
                 continue
@@ -116,6 +118,8 @@ class LineView(Widget):
                 length += cells(words)
             words, ink = more, next_ink
         missing = self._drawn_width - length - cells(words)
+        if missing < 0:
+            return self._runs(crop(inked, self._drawn_width))
         if ink:
             runs.append((words, ink))
             words = ""

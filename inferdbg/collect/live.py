@@ -2,7 +2,6 @@
 
 import threading
 from collections import deque
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -95,34 +94,27 @@ class LiveSource:
             self.recording.close()
 
 
-class _Kept(NamedTuple):
-    """A Snapshot of the past, and how much work and how many events there were until and with it."""
-
-    snapshot: Snapshot
-    work_until: int
-    events_until: int
-
-
 class _Recent:
     """The Window of the last moment, kept up to date by the rules of inferdbg.record.past."""
 
     def __init__(self) -> None:
         self.now: Snapshot | None = None
         self._window: Window | None = None
-        self._past: deque[_Kept] = deque()
+        self._past: list[Snapshot] = []
+        self._until: deque[tuple[int, int]] = deque()  # how much work and how many events until and with each of these
         self._work = self._events = 0  # until now
         self._without_work = self._without_events = 0  # so many of the oldest
 
     def append(self, snapshot: Snapshot) -> None:
         if self.now is not None:
-            self._past.append(_Kept(lightened(self.now), self._work, self._events))
+            self._past.append(lightened(self.now))
+            self._until.append((self._work, self._events))
         self.now, self._window = snapshot, None
         self._work += work_share(snapshot)
         self._events += event_count(snapshot)
-        while self._past and (
-            self._past[0].snapshot.mono_ns < snapshot.mono_ns - PAST_NS or len(self._past) >= MOST_SNAPSHOTS
-        ):
-            self._past.popleft()
+        while self._past and (self._past[0].mono_ns < snapshot.mono_ns - PAST_NS or len(self._past) >= MOST_SNAPSHOTS):
+            del self._past[0]
+            self._until.popleft()
             self._without_work = max(0, self._without_work - 1)
             self._without_events = max(0, self._without_events - 1)
         self._trim()
@@ -130,22 +122,20 @@ class _Recent:
     def window(self) -> Window:
         assert self.now is not None
         if self._window is None:
-            self._window = Window([*(kept.snapshot for kept in self._past), self.now])
+            self._window = Window((*self._past, self.now))
         return self._window
 
     def _trim(self) -> None:
         """Takes work and events from those that are now beyond the budget; they stay beyond it."""
         while self._without_work < len(self._past):
-            kept = self._past[self._without_work]
-            if self._work - kept.work_until < KEPT_WORK:
+            if self._work - self._until[self._without_work][0] < KEPT_WORK:
                 break
-            self._past[self._without_work] = kept._replace(snapshot=without_work(kept.snapshot))
+            self._past[self._without_work] = without_work(self._past[self._without_work])
             self._without_work += 1
         while self._without_events < len(self._past):
-            kept = self._past[self._without_events]
-            if self._events - kept.events_until < KEPT_EVENTS:
+            if self._events - self._until[self._without_events][1] < KEPT_EVENTS:
                 break
-            self._past[self._without_events] = kept._replace(snapshot=without_events(kept.snapshot))
+            self._past[self._without_events] = without_events(self._past[self._without_events])
             self._without_events += 1
 
 

@@ -62,7 +62,17 @@ def events_of(window: Window, *kinds: str, over_ns: int = MINUTE) -> list[Event]
 
 def steps_of(window: Window, over_ns: int = MINUTE) -> list[Step]:
     """Steps begun in the last ``over_ns``, oldest first."""
-    return list(_newest_steps(window, window.now.mono_ns - over_ns))[::-1]
+    return list(newest_steps(window, over_ns))[::-1]
+
+
+def newest_steps(window: Window, over_ns: int = MINUTE) -> Iterator[Step]:
+    """The same, newest first: for whom the last ones are enough."""
+    horizon_ns = window.now.mono_ns - over_ns
+    for snapshot in reversed(window.snapshots):
+        for step in reversed(snapshot.steps.items if snapshot.steps is not None else ()):
+            if step.start_ns < horizon_ns:
+                return
+            yield step
 
 
 def counters_tell(window: Window) -> bool:
@@ -113,11 +123,3 @@ def in_kernel(pulse: Pulse) -> bool:
 
 
 _mono_ns, _when = attrgetter("mono_ns"), attrgetter("mono_ns", "seq")
-
-
-def _newest_steps(window: Window, horizon_ns: int) -> Iterator[Step]:
-    for snapshot in reversed(window.snapshots):
-        for step in reversed(snapshot.steps.items if snapshot.steps is not None else ()):
-            if step.start_ns < horizon_ns:
-                return
-            yield step

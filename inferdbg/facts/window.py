@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
-from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -33,10 +32,7 @@ class Window:
         if not snapshots:
             raise ValueError("a Window needs at least one Snapshot")
         self.snapshots = tuple(snapshots)
-
-    @property
-    def now(self) -> Snapshot:
-        return self.snapshots[-1]
+        self.now = self.snapshots[-1]
 
     @property
     def span_ns(self) -> int:
@@ -120,21 +116,22 @@ class Window:
                 found[event.kind].append(event)
         return found
 
+    @cached_property
+    def _times(self) -> list[int]:
+        return [snapshot.mono_ns for snapshot in self.snapshots]
+
     def _base(self, known: Callable[[Snapshot], object], over_ns: int) -> Snapshot:
         """What to count from: ``past``, or where that was not yet known then, the first Snapshot after it that knows.
         Probes that wait for an answer come some looks later than the others."""
         if known(self.now) is None:
             return self.past(over_ns)
-        after = bisect_right(self.snapshots, self.now.mono_ns - over_ns, key=_mono_ns)
+        after = bisect_right(self._times, self.now.mono_ns - over_ns)
         return next(one for one in islice(self.snapshots, max(0, after - 1), None) if known(one) is not None)
 
     def _at(self, mono_ns: int) -> Snapshot | None:
         """The newest Snapshot not after ``mono_ns``."""
-        after = bisect_right(self.snapshots, mono_ns, key=_mono_ns)
+        after = bisect_right(self._times, mono_ns)
         return self.snapshots[after - 1] if after else None
-
-
-_mono_ns = attrgetter("mono_ns")
 
 
 def lightened(snapshot: Snapshot) -> Snapshot:

@@ -14,7 +14,7 @@ from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window
-from inferdbg.tui.drawing.batch import batch_lines, scale_ns, step_pieces, time_lines
+from inferdbg.tui.drawing.batch import batch_lines, scale_ns, step_line, time_lines
 from inferdbg.tui.drawing.blocks import block_lines
 from inferdbg.tui.drawing.flow import draft_lines, latency_lines
 from inferdbg.tui.drawing.holdings import holder_lines
@@ -26,7 +26,7 @@ from inferdbg.tui.drawing.request import request_lines, reuse_text
 from inferdbg.tui.drawing.request_table import fitting, row
 from inferdbg.tui.drawing.verdict import verdict_lines
 from inferdbg.tui.frame import Frame
-from inferdbg.tui.ink import Line, line, plain
+from inferdbg.tui.ink import Line, plain
 from inferdbg.tui.views.batch import Batch
 from inferdbg.tui.views.kvmap import KVMap
 from tests.support import scenes
@@ -149,7 +149,7 @@ def test_no_number_is_cut_however_large(width: int, factor: int) -> None:
     cache = KVCache(ORIGIN, 20 * factor, 16)
     drawn = [
         row(large, fitting(width - 1), now.mono_ns, names_of(now), selected=False),
-        line(*step_pieces(ran, width, ran.total_ns)),
+        step_line(ran, width, ran.total_ns),
         *holder_lines(now.requests, cache.num_blocks, width, 5),
         *batch_lines(Window([now]), width),
     ]

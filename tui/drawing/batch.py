@@ -96,21 +96,17 @@ def bar_widths(width: int, longest_ns: float) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def step_pieces(step: Step, width: int, longest_ns: float, ink: str = "") -> Sequence[Piece]:
+def step_line(step: Step, width: int, longest_ns: float, ink: str = "") -> Line:
     """One step in one line: number, tokens against the budget, time by phase. ``longest_ns`` fills the bar of time."""
     tokens, times = bar_widths(width, longest_ns)
     used = text.out_of(step.prefill_tokens + step.decode_tokens, step.budget, _USED)
     number = text.count(step.step) if step.step < 1_000_000 else str(step.step)
-    work: list[Piece] = [
-        Span(fit_text(number, 8), ink),
-        dim("▕"),
-        budget_bar(step, tokens),
-        dim(f"▏{fit_text(used, _USED)}"),
-    ]
+    bar = budget_bar(step, tokens)
+    work: Line = (Span(fit_text(number, 8), ink), dim("▕"), *bar, dim(f"▏{fit_text(used, _USED)}"))
     if not times:
         return work
     took = fit_text(text.duration(step.total_ns), 6, right=True)
-    return [*work, dim("▕"), time_bar(step, longest_ns, times), dim(f"▏{took}")]
+    return (*work, dim("▕"), *time_bar(step, longest_ns, times), dim(f"▏{took}"))
 
 
 def _shares(step: Step, names: Names) -> list[Piece]:

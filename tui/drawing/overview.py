@@ -6,8 +6,8 @@ from typing import NamedTuple
 from inferdbg.diagnosis.finding import Finding
 from inferdbg.facts.window import Window
 
-from ..ink import NOTHING, Line, Span, beside, crop, flow, labelled, line
-from .batch import batch_lines, scale_ns, step_pieces
+from ..ink import NOTHING, Line, Span, beside, crop, flow, labelled
+from .batch import batch_lines, scale_ns, step_line
 from .cache import cache_lines
 from .flow import draft_lines, latency_lines, tokens_lines
 from .happenings import happening_lines
@@ -123,7 +123,7 @@ def _steps(window: Window, width: int, room: int) -> list[Line]:
     if not steps:
         return []
     longest_ns = scale_ns(steps)
-    return [NOTHING, *labelled(" steps", [line(*step_pieces(step, width, longest_ns)) for step in steps], LABEL)]
+    return [NOTHING, *labelled(" steps", [step_line(step, width, longest_ns) for step in steps], LABEL)]
 
 
 def _people(window: Window, width: int, room: int) -> list[Line]:

@@ -56,7 +56,7 @@ def _preemptions(request: Request) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column("request", 14, 9, lambda r, now, n: n(r.number), lambda r, now: r.number, right=False, descends=False),
-    Column("stage", 9, 9, lambda r, now, n: r.stage, lambda r, now: _STAGES.index(r.stage), right=False, descends=False),
+    Column("stage", 9, 9, lambda r, now, n: r.stage, lambda r, _: _STAGES.index(r.stage), right=False, descends=False),
     Column("age", 6, 8, lambda r, now, n: text.duration(age_ns(r, now)), lambda r, now: age_ns(r, now)),
     Column("blocks", 6, 7, lambda r, now, n: text.count_within(r.block_count, 6), lambda r, now: r.block_count),
     Column("prompt", 6, 6, lambda r, now, n: text.count_within(r.prompt_tokens, 6), lambda r, now: r.prompt_tokens),
@@ -90,9 +90,7 @@ def heading(columns: Sequence[tuple[Column, int]], sort: Column, reverse: bool) 
     return tuple(spans)
 
 
-def row(
-    request: Request, columns: Sequence[tuple[Column, int]], now_ns: int, names: Names, *, selected: bool
-) -> Line:
+def row(request: Request, columns: Sequence[tuple[Column, int]], now_ns: int, names: Names, *, selected: bool) -> Line:
     spans = [Span("▶" if selected else " ", "cursor" if selected else "")]
     waits = wait_text(request.wait, names)
     squeezed = bool(waits) and not any(column.stretches for column, _ in columns)

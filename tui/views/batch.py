@@ -1,6 +1,7 @@
 """The last steps, one bar each: whose tokens filled the budget, and which phase took the time."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import Window
 
-from ..drawing.batch import PHASES, bar_widths, scale_ns, step_pieces, time_lines
+from ..drawing.batch import PHASES, bar_widths, scale_ns, step_line, time_lines
 from ..drawing.happenings import story_lines
 from ..drawing.marks import missing
 from ..drawing.names import Names, names_of, owner_ink
@@ -87,8 +88,7 @@ class Batch(View):
 
     def _row(self, step: Step, width: int, longest_ns: int, happened: Sequence[Event]) -> Line:
         ink = "cursor" if step.step == self.selected else ""
-        pieces = step_pieces(step, width - 8, longest_ns, ink)
-        return line(Span("▶" if ink else " ", ink), *pieces, *_marks(happened))
+        return (Span("▶" if ink else " ", ink), *step_line(step, width - 8, longest_ns, ink), *_marks(happened))
 
     def _panel(self, window: Window, step: Step, happened: Sequence[Event], width: int) -> list[Line]:
         names = names_of(window.now)
@@ -146,21 +146,21 @@ class Batch(View):
 
 def _by_step(window: Window, first: int) -> dict[int, list[Event]]:
     """Events of the steps from ``first`` on, oldest first."""
-    found: dict[int, list[Event]] = {}
+    found = defaultdict[int, list[Event]](list)
     for snapshot in reversed(window.snapshots):
         items = snapshot.events.items if snapshot.events is not None else ()
         for event in reversed(items):
             if event.step is not None and event.step >= first:
-                found.setdefault(event.step, []).insert(0, event)
+                found[event.step].append(event)
         if items and items[0].step is not None and items[0].step < first:
             break
-    return found
+    return {step: events[::-1] for step, events in found.items()}
 
 
-def _marks(happened: Sequence[Event]) -> list[Piece]:
+def _marks(happened: Sequence[Event]) -> list[Span]:
     """Letters at the end of a row: how many were preempted and evicted in it."""
     kinds = [event.kind for event in happened]
-    marks: list[Piece] = []
+    marks: list[Span] = []
     if "preempted" in kinds:
         marks.append(Span(f" P{kinds.count('preempted')}", "slow"))
     if "evicted" in kinds:

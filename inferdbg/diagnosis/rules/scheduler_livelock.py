@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.diagnosis.lately import requests_now, steps_of
+from inferdbg.diagnosis.lately import newest_steps, requests_now
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Window
 
@@ -64,7 +64,7 @@ def _of_two_clocks(snapshot: Snapshot) -> bool:
 def _by_steps(window: Window) -> tuple[int, int]:
     """The same as the engine's ring of steps tells: it reaches back before the first look."""
     since_ns, count = window.now.mono_ns, 0
-    for step in reversed(steps_of(window)):
+    for step in newest_steps(window):
         if step.prefill_tokens + step.decode_tokens:
             break
         since_ns, count = step.start_ns, count + 1
