@@ -174,23 +174,23 @@ def _work(step: Step, names: Names, width: int, rows: int) -> list[Line]:
     if step.work_lost:
         return [(dim("who was in it was overwritten before we looked"),)]
     chunks = sorted(step.shares.prefills(), key=lambda work: -work.tokens)
-    decodes = [work for work in step.work if work.kind == "decode"]
-    most = PANEL * max(1, width // 12)
+    decodes = step.shares.decodes
+    most = rows * max(1, width // 8)
     parts: list[Piece] = []
     for work in chunks[:most]:
         who = Span(names(work.request), owner_ink(work.request))
         tokens, context = text.count(work.tokens), text.count(work.context)
         parts.append(line(dim("prefill "), who, f" {tokens}", dim(f" on {context}{'' if parts else ' tokens'}")))
-    for index, work in enumerate(decodes[: most - len(parts)]):
+    for index, work in enumerate(step.shares.first_decodes(most - len(parts))):
         who = Span(names(work.request), owner_ink(work.request))
         unit = "" if parts else " tokens"
         context = f" on {text.count(work.context)}{unit}"
-        parts.append(line(dim("" if index else f"decode {len(decodes)}: "), who, dim(context)))
+        parts.append(line(dim("" if index else f"decode {decodes}: "), who, dim(context)))
     if not parts:
         return [(dim("nothing ran in it"),)]
 
     def drawn(shown: int) -> list[Line]:
-        others = len(chunks) + len(decodes) - shown
+        others = len(chunks) + decodes - shown
         return flow([*parts[:shown], *([dim(f"and {others} more")] if others else [])], width, " · ")
 
     fitting = bisect_right(range(1, len(parts) + 1), rows, key=lambda shown: len(drawn(shown)))

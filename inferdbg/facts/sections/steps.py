@@ -1,7 +1,8 @@
 """What each recent step ran: prefill chunks and decodes against the token budget, and the time of each phase."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 from msgspec import Struct
@@ -62,9 +63,18 @@ class Shares(Struct, frozen=True, omit_defaults=True, gc=False):
 
     def prefills(self) -> tuple[Work, ...]:
         """The rows of prefill chunks only: few, whatever the batch."""
+        return self._rows("prefill", self.prefill_places())
+
+    def first_decodes(self, most: int) -> tuple[Work, ...]:
+        """At most so many of the other rows."""
+        places = (place for place, kind in enumerate(self.kinds) if kind == DECODE)
+        return self._rows("decode", list(islice(places, most)))
+
+    def _rows(self, kind: WorkKind, places: Sequence[int]) -> tuple[Work, ...]:
+        if not places:
+            return ()
         requests, tokens, contexts = unpacked(self.requests), unpacked(self.tokens), unpacked(self.contexts)
-        places = self.prefill_places()
-        return tuple(Work(requests[place], "prefill", tokens[place], contexts[place]) for place in places)
+        return tuple(Work(requests[place], kind, tokens[place], contexts[place]) for place in places)
 
     def prefill_places(self) -> list[int]:
         found: list[int] = []
