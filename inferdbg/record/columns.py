@@ -1,14 +1,18 @@
 """The block columns as bytes of JSON: only the entries that changed, found by numpy at memory speed.
 
-{"at": [12, 1, 1, 40], "to": [0, 0, 0, 2]}      entries 12, 13, 14 and 54 changed (positions as differences)
-{"size": 2048, "at": …, "to": …}                the same, on top of a column of 2048 zero bytes
-{"raw": "AAEC…"}                                the whole column, base64: where that is shorter
+{"at": "DAEBKA==", "to": "AAAAAg=="}       u8 12, 1, 1, 40: entries 12, 13, 14 and 54 changed; to these, in the column's
+                                           own type; little-endian, in base64
+{"wide": 2, "at": …, "to": …}              positions as u16 (u32: 4), where a difference takes that many bytes
+{"size": 2048, "at": …, "to": …}           the same, on top of a column of 2048 zero bytes
+{"raw": "AAEC…"}                           the whole column: where that is shorter
+
+In recordings of version 1 ``at`` and ``to`` are lists of numbers.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES, KVCache
 
@@ -21,10 +25,23 @@ COLUMNS = frozenset(COLUMN_TYPES)
 
 
 class ColumnChange(Struct, omit_defaults=True):
-    at: list[int] = []
-    to: list[int] = []
+    at: bytes | list[int] = b""
+    to: bytes | list[int] = b""
+    wide: Literal[1, 2, 4] = 1
     size: int | None = None
     raw: bytes | None = None
+
+    def positions(self) -> "NDArray[np.integer[Any]]":
+        return _numbers(self.at, f"<u{self.wide}").cumsum(dtype="<i8")
+
+    def values(self, dtype: str) -> "NDArray[np.integer[Any]]":
+        return _numbers(self.to, dtype)
+
+
+def _numbers(told: bytes | list[int], dtype: str) -> "NDArray[np.integer[Any]]":
+    import numpy as np
+
+    return np.frombuffer(told, dtype) if isinstance(told, bytes) else np.asarray(told, "<i8")
 
 
 def columns_of(kvcache: KVCache | None) -> dict[str, bytes | None]:
@@ -56,12 +73,12 @@ def _change(before: bytes | None, after: bytes, dtype: str) -> ColumnChange | No
     at = np.flatnonzero(new if fresh or before is None else new != np.frombuffer(before, dtype))
     if not fresh and not len(at):
         return None
-    to = new[at]
-    digits = len(str(int(to.max(initial=0))))
-    if len(at) * (digits + 3) > len(after) * 4 // 3:
+    gaps = np.diff(at, prepend=0)
+    largest = int(gaps.max(initial=0))
+    wide: Literal[1, 2, 4] = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
+    if len(at) * (wide + width) > len(after):
         return ColumnChange(raw=after)
-    gaps = at[1:] - at[:-1]
-    return ColumnChange([*at[:1].tolist(), *gaps.tolist()], to.tolist(), len(after) if fresh else None)
+    return ColumnChange(gaps.astype(f"<u{wide}").tobytes(), new[at].tobytes(), wide, len(after) if fresh else None)
 
 
 class Columns:
@@ -71,23 +88,28 @@ class Columns:
         self._arrays: dict[str, NDArray[np.generic] | bytes | None] = dict.fromkeys(COLUMN_TYPES)
 
     def apply(self, changes: Mapping[str, ColumnChange | None]) -> None:
-        """Columns with a name that is not known here are passed over."""
-        import numpy as np
-
+        """Columns with a name that is not known here are passed over. DecodeError for a change that fits none."""
         for name, change in changes.items():
             if name not in self._arrays:
                 continue
             if change is None or change.raw is not None:
                 self._arrays[name] = None if change is None else change.raw
                 continue
-            dtype = _DTYPES[COLUMN_TYPES[name]]
-            if change.size is not None:
-                array: NDArray[np.generic] = np.zeros(change.size // int(dtype[2]), dtype)
-            else:
-                held = self._arrays[name]
-                array = np.frombuffer(held or b"", dtype).copy() if not isinstance(held, np.ndarray) else held
-            array[np.cumsum(np.asarray(change.at, np.int64))] = np.asarray(change.to, dtype)
-            self._arrays[name] = array
+            try:
+                self._arrays[name] = self._changed(name, change, _DTYPES[COLUMN_TYPES[name]])
+            except (ValueError, IndexError, OverflowError, MemoryError) as error:
+                raise DecodeError(f"a change of the column {name} makes no sense: {error}") from error
+
+    def _changed(self, name: str, change: ColumnChange, dtype: str) -> "NDArray[np.generic]":
+        import numpy as np
+
+        held = self._arrays[name]
+        if change.size is not None:
+            held = np.zeros(change.size // int(dtype[2]), dtype)
+        elif not isinstance(held, np.ndarray):
+            held = np.frombuffer(held or b"", dtype).copy()
+        held[change.positions()] = change.values(dtype)
+        return held
 
     def values(self) -> dict[str, bytes | None]:
         return {

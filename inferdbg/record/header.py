@@ -7,7 +7,7 @@ from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Target
 
 FORMAT = "inferdbg recording"
-VERSION = 1
+VERSION = 2
 """Rises only when a reader of the version before could not read the file: never for a new field or section."""
 SUFFIX = ".idbg"
 

@@ -111,7 +111,7 @@ class PageWriter:
         if whole:
             self._group_ns = snapshot.mono_ns
             self._group_written = self._group_bytes = 0
-            self._group_limit = max(_GROUP_BYTES, len(lines.columns) // 2)
+            self._group_limit = max(_GROUP_BYTES, len(lines.columns))
         else:
             self._group_bytes += len(lines.columns)
         self._light.append(lines.light)

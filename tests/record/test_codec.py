@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import lightened
 from inferdbg.record.codec import Encoder, Lines, bared, decode_light, decode_whole, with_events, with_work
+from inferdbg.record.columns import ColumnChange, Columns, column_changes
 from tests.support.arbitrary import stretches
 from tests.support.snapshots import busy
 
@@ -90,7 +91,7 @@ def test_unknown_fields_and_sections_are_passed_over() -> None:
     light["weather"] = {"rain": True}
     light["scheduler"]["mood"] = "good"
     heavy["rows"]["colour"] = [3]
-    columns["changed"]["temperature"] = {"at": [1], "to": [40]}
+    columns["changed"]["temperature"] = {"at": "AQ==", "to": "KA=="}
     (moment,) = decode_light(msgspec.json.encode(light))
     assert decode_whole(moment, [msgspec.json.encode(heavy)], [msgspec.json.encode(columns)]) == snapshot
 
@@ -101,3 +102,37 @@ def test_changes_of_columns_are_never_put_on_others_than_they_were_made_for() ->
     moments = decode_light(b"".join(line.light for line in lines))
     with pytest.raises(msgspec.DecodeError, match="missing"):
         decode_whole(moments[2], [line.heavy for line in lines], [lines[0].columns, lines[2].columns])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"at": "/w==", "to": "KA=="},  # beyond the end
+        {"at": "AQ==", "to": "KAAA"},  # three for one
+        {"at": "AQE=", "to": "KA==", "wide": 4},  # half a position
+        {"at": "AQ==", "to": "KA==", "wide": 3},
+        {"at": "AQ==", "to": "KA==", "size": 1 << 62},
+        {"at": [1 << 40], "to": [1]},
+    ],
+    ids=str,
+)
+def test_a_change_that_fits_no_column_is_damage_and_no_crash(change: dict[str, object]) -> None:
+    (snapshot,) = busy(blocks=64, requests=2, snapshots=1)
+    (lines,) = encoded([snapshot])
+    columns = msgspec.json.decode(lines.columns)
+    following = {"columns": 2, "after": columns["columns"], "changed": {"state": change}}
+    (moment,) = decode_light(lines.light)
+    with pytest.raises(msgspec.DecodeError):
+        decode_whole(moment, [lines.heavy], [lines.columns, msgspec.json.encode(following)])
+
+
+def test_positions_far_apart_take_more_bytes_each() -> None:
+    before, after = bytearray(300_000), bytearray(300_000)
+    after[7] = after[8] = after[299_999] = 1
+    (change,) = column_changes({"state": bytes(before)}, {"state": bytes(after)}).values()
+    assert change is not None
+    assert (change.wide, len(change.at), len(change.to)) == (4, 12, 3)
+    held = Columns()
+    held.apply({"state": ColumnChange(size=300_000)})
+    held.apply({"state": change})
+    assert held.values()["state"] == after

@@ -181,7 +181,7 @@ def test_a_part_that_is_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> 
 
 def test_a_later_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "new.idbg"
-    path.write_bytes(zstandard.compress(b'{"format": "inferdbg recording", "version": 2}\n'))
+    path.write_bytes(zstandard.compress(b'{"format": "inferdbg recording", "version": 3}\n'))
     with pytest.raises(InferdbgError, match="later inferdbg") as raised:
         Recording(path)
     assert "upgrade" in raised.value.hint

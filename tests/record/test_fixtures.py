@@ -1,4 +1,4 @@
-"""fixtures/recordings/v1.idbg opens for ever, and says what it said when it was written."""
+"""Recordings of every version open for ever, and say what they said when they were written."""
 
 import json
 import shutil
@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from inferdbg.facts.sections.kvcache import USED
+from inferdbg.record.header import VERSION
 from inferdbg.record.replay import ReplaySource
 
-PATH = Path(__file__).resolve().parents[2] / "fixtures" / "recordings" / "v1.idbg"
+PATHS = sorted((Path(__file__).resolve().parents[2] / "fixtures" / "recordings").glob("v*.idbg"))
 
 
-def test_the_first_version_opens_for_ever() -> None:
-    source = ReplaySource(PATH)
+def test_there_is_one_of_every_version() -> None:
+    assert [path.stem for path in PATHS] == [f"v{version}" for version in range(1, VERSION + 1)]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_every_version_opens_for_ever(path: Path) -> None:
+    source = ReplaySource(path)
     window = source.window()
     now = window.now
     assert (source.recording.torn, source.recording.lost) == (False, [])
@@ -44,8 +50,9 @@ def test_the_first_version_opens_for_ever() -> None:
 
 
 @pytest.mark.skipif(shutil.which("zstdcat") is None, reason="needs zstdcat")
-def test_zstdcat_gives_lines_of_json() -> None:
-    text = subprocess.run(["zstdcat", PATH], capture_output=True, check=True).stdout
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_zstdcat_gives_lines_of_json(path: Path) -> None:
+    text = subprocess.run(["zstdcat", path], capture_output=True, check=True).stdout
     lines = [json.loads(line) for line in text.splitlines()]
-    assert lines[0] == {"format": "inferdbg recording", "version": 1, "target": lines[0]["target"]}
+    assert lines[0] == {"format": "inferdbg recording", "version": int(path.stem[1:]), "target": lines[0]["target"]}
     assert [line["light"] for line in lines if "light" in line] == list(range(1, 41))

@@ -1,11 +1,12 @@
-"""Writes fixtures/recordings/v1.idbg: python -m tests.record.make_v1. Only when that file must be made anew."""
+"""Writes fixtures/recordings/vN.idbg of the present version: python -m tests.record.make_fixture. Once a version."""
 
 from pathlib import Path
 
+from inferdbg.record.header import VERSION
 from inferdbg.record.writer import RecordingWriter
 from tests.support.snapshots import busy
 
-PATH = Path(__file__).resolve().parents[2] / "fixtures" / "recordings" / "v1.idbg"
+PATH = Path(__file__).resolve().parents[2] / "fixtures" / "recordings" / f"v{VERSION}.idbg"
 
 
 def main() -> None:
