@@ -270,8 +270,10 @@ class Looker:
 
     def _numbers_of(self, pointers: Words) -> Indices:
         """Which blocks they lead to; -1: none of the pool."""
-        at = np.minimum(np.searchsorted(self._sorted, pointers), len(self._sorted) - 1)
-        found: Indices = np.where(self._sorted[at] == pointers, self._order[at], -1)
+        at = np.searchsorted(self._sorted, pointers)
+        at[at == len(self._sorted)] = 0
+        found: Indices = self._order[at]
+        found[self._sorted[at] != pointers] = -1
         return found
 
     def _pool(self) -> PoolSeen | None:
