@@ -33,8 +33,8 @@ from .theme import THEME
 from .view import View, bound
 from .views import VIEWS
 
-_COLLECT_AFTER = 20_000
-"""Objects; some ten seconds of a busy server."""
+_COLLECT_AFTER = 4_000
+"""Objects; seconds of a busy server."""
 TERMINAL_EVERY_S = 2.0
 """How often it is asked whether the terminal is still there."""
 
@@ -181,6 +181,7 @@ class App(TextualApp[None]):
     def _change_to(self, view: type[View]) -> None:
         if view is not self.current:
             self.view.display = False
+            self.view.frame = None  # a large one holds megabytes
             self.current = view
             if view in self._views:
                 self.view.display = True

@@ -20,8 +20,8 @@ from .ink import NOTHING, Line, cells, crop
 from .inkstrip import RESET, InkStrip, sequence
 from .theme import style_of
 
-_MOST_DRAWN = 500
-"""Lines of some pictures."""
+_MOST_DRAWN = 128
+"""Lines of a view that are kept as drawn: some pictures."""
 
 
 class _Rows(CompositorUpdate):

@@ -17,7 +17,7 @@ from .collector import Collector
 
 _KEPT_TOGETHER = 8
 """Snapshots that go into the history at once: while the caches of the processor hold what that takes, each costs half
-of what it costs alone."""
+of what it costs alone. The columns of a large pool are megabytes: then they wait until these are read anew."""
 
 
 class LiveSource:
@@ -55,9 +55,9 @@ class LiveSource:
         with self._lock:
             self._recent.append(snapshot)
             if self._history is not None:
-                self._unkept.append(snapshot)
-                if len(self._unkept) == _KEPT_TOGETHER:
+                if len(self._unkept) >= _KEPT_TOGETHER or _read_anew(now, snapshot):
                     self._keep(self._history)
+                self._unkept.append(snapshot)
         if self.recording is not None:
             try:
                 self.recording.write(snapshot)
@@ -137,6 +137,12 @@ class _Recent:
                 break
             self._past[self._without_events] = without_events(self._past[self._without_events])
             self._without_events += 1
+
+
+def _read_anew(before: Snapshot | None, now: Snapshot) -> bool:
+    """Whether these have other block columns, and such as are not read at every look."""
+    old, new = before.kvcache if before is not None else None, now.kvcache
+    return old is not None and new is not None and new.columns_ns is not None and old.columns_ns != new.columns_ns
 
 
 def _still(before: Snapshot, after: Snapshot) -> bool:

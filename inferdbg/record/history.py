@@ -7,7 +7,7 @@ from inferdbg.facts.snapshot import Snapshot
 from .frames import Decompressor
 from .pages import Frames, Page, PageWriter
 
-HISTORY_BYTES = 24 << 20
+HISTORY_BYTES = 8 << 20
 HISTORY_NS = 3_600_000_000_000
 
 

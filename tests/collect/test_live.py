@@ -167,6 +167,23 @@ def test_the_first_moment_can_be_shown_alone_and_scrubbed_to_later() -> None:
     assert source.window(first_ns).now.mono_ns == first_ns
 
 
+def test_the_columns_of_a_large_pool_wait_for_the_history_only_until_they_are_read_anew() -> None:
+    read, *between = busy(snapshots=9)
+    snapshots = [read]
+    for snapshot in between:  # read anew at every third look
+        last = snapshots[-1].kvcache if len(snapshots) % 3 else snapshot.kvcache
+        assert last is not None
+        columns_ns = last.columns_ns if len(snapshots) % 3 else snapshot.mono_ns
+        snapshots.append(replace(snapshot, kvcache=replace(last, columns_ns=columns_ns)))
+    told = Told(snapshots)
+    source = LiveSource(Collector(snapshots[0].target, [told], told))
+    for _ in snapshots:
+        source.advance()
+        assert len({one.kvcache.state for one in source._unkept if one.kvcache is not None}) == 1
+    for snapshot in snapshots[:-1]:
+        assert source.window(snapshot.mono_ns).now.kvcache == snapshot.kvcache
+
+
 def test_the_first_look_loads_no_numpy() -> None:
     code = (
         "import sys; from tests.collect.test_live import Told; from tests.support.snapshots import busy; "

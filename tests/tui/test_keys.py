@@ -300,3 +300,19 @@ async def test_one_request_is_one_request_and_the_legend_names_every_cell() -> N
         await until(pilot, lambda app: "1 request ·" in screen_text(app))
         await pressed_keys(pilot, "2")
         await until(pilot, lambda app: "◆ last second, ◈ shared" in screen_text(app))
+
+
+@awaited
+async def test_a_view_that_is_not_shown_holds_no_moment_and_has_the_present_one_when_it_is_shown_again() -> None:
+    """That of a large server is megabytes."""
+    app = opened([NOW])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, drawn)
+        overview = app.view
+        await pressed_keys(pilot, "2")
+        await until(pilot, drawn)
+        assert overview.frame is None
+        await pressed_keys(pilot, "1")
+        await until(pilot, drawn)
+        assert app.view is overview
+        assert overview.frame is app.frame
