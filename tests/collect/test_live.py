@@ -188,9 +188,9 @@ def test_the_first_look_loads_no_numpy() -> None:
     code = (
         "import sys; from tests.collect.test_live import Told; from tests.support.snapshots import busy; "
         "from inferdbg.collect.collector import Collector; from inferdbg.collect.live import LiveSource; "
-        "snapshots = busy(snapshots=8); told = Told(snapshots); "
+        "snapshots = busy(snapshots=9); told = Told(snapshots); "
         "source = LiveSource(Collector(snapshots[0].target, [told], told)); "
         "source.advance(); source.window(); source.span(); assert 'numpy' not in sys.modules; "
-        "[source.advance() for _ in range(7)]; assert 'numpy' in sys.modules"
+        "[source.advance() for _ in range(8)]; assert 'numpy' in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
