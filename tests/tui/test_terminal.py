@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,13 @@ class Terminal:
     def press(self, keys: bytes, holds: Callable[[str], bool] = lambda text: True) -> None:
         os.write(self._end, keys)
         self.settle(holds)
+
+    def watch(self, keys: bytes, seconds: float) -> None:
+        """What comes within that time after these keys."""
+        os.write(self._end, keys)
+        end_s = time.monotonic() + seconds
+        while select.select([self._end], [], [], max(0.0, end_s - time.monotonic()))[0]:
+            self._stream.feed(os.read(self._end, 65536))
 
     def resize(self, columns: int, lines: int) -> None:
         self._screen.resize(lines, columns)
@@ -110,8 +118,23 @@ def test_lines_drawn_at_once_find_their_place_after_a_new_size(recording: Path) 
         assert shown.cells() == at_once
 
 
-def test_what_is_new_stays_under_an_open_help(recording: Path) -> None:
+def test_pictures_that_come_meanwhile_stay_under_an_open_help(recording: Path) -> None:
     with terminal(recording) as shown:
+        shown.press(b"\x1b[H", lambda text: "-10 s" in text)
         shown.press(b"?", lambda text: "escape closes" in text)
-        shown.press(b",")
-        assert "escape closes" in shown.text
+        help_alone = box(shown.text)
+        shown.press(b"\x1b", lambda text: "escape closes" not in text)
+        shown.watch(b" ?", 2.0)  # it plays
+        assert box(shown.text) == help_alone
+        shown.watch(b"\x1b", 1.0)
+        assert "playing" in shown.text
+
+
+def box(text: str) -> list[str]:
+    """The help as it stands on the screen."""
+    lines = text.splitlines()
+    top = next(y for y, row in enumerate(lines) if "escape closes" in row)
+    title = lines[top].index("escape closes")
+    left, right = lines[top].rindex("╭", 0, title), lines[top].index("╮", title)
+    bottom = next(y for y in range(top, len(lines)) if lines[y][left] == "╰")
+    return [row[left : right + 1] for row in lines[top : bottom + 1]]
