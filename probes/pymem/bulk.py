@@ -297,13 +297,16 @@ class _Reading:
 
     def _combined(self, rows: Rows, keys: Words, names: Sequence[str], pointers: dict[str, Words]) -> set[str]:
         found: set[str] = set()
+        pages, reach = None, 0
         for _ in range(_MOST_FORMS):
             if not len(rows):
                 break
             first = int(keys[0])
             form = parse_keys(first, self.reader.memory.read(first, 40), self.reader.runtime.minor, 1 << 16)
             before = form.start - first
-            pages = self._pages(keys, before + form.size)
+            if pages is None or before + form.size > reach:
+                reach = before + form.size
+                pages = self._pages(keys, reach)
             # The first has the sizes and the kind in its lower half, the version in the other.
             header = pages.rows((8, 24)) & np.array([0xFFFFFFFF, -1], np.int64).view(np.uint64)
             offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
@@ -311,7 +314,7 @@ class _Reading:
             same = (header == header[0]).all(axis=1) & (names_at == names_at[0]).all(axis=1)
             order = dict(zip(self._texts(names_at[0]), (offsets + 8).tolist(), strict=True))
             found |= self._columns(rows[same], pages.only(same), order, names, pointers)
-            rows, keys = rows[~same], keys[~same]
+            rows, keys, pages = rows[~same], keys[~same], pages.only(~same)
         return found
 
     # -- values

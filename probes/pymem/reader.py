@@ -230,7 +230,7 @@ class Reader:
                 own = self.words(values + self.layout.values, len(pairs))
                 pairs = [(key, value) for (key, _), value in zip(pairs, own, strict=True)]
             if self.memory.read(address + 8, 40) == head:
-                return [pair for pair in pairs if all(pair)]
+                return [pair for pair in pairs if pair[0] and pair[1]]
         raise Unreadable(f"the dict at {address:#x} changes each time it is read")
 
     def keys_table(self, address: int, most: int = _MOST_ENTRIES) -> "KeysTable":
