@@ -16,14 +16,13 @@ from ..pymem.reader import Reader
 from ..pymem.slots import Slots
 from ..pymem.values import Limits, Member, Unread, Value
 from .found import Objects, chosen
+from .numbering import Indices, Numbering
 
 MOST_SHOWN = 1024
 """Requests that do not run and are shown; those beyond are only counted."""
 _MOST_RUNNING = 1 << 14
 _SIZE_AT = {"deque": 16, "set": 24}
 _NUMBER = Limits(depth=0, text=200)
-
-Indices = NDArray[np.int64]
 
 
 class Row(NamedTuple):
@@ -79,9 +78,7 @@ class Looker:
         self.names = names
         self.objects = objects
         self.none = reader.module_dict(reader.modules()["builtins"])["None"]
-        self.block_addresses: Words = np.zeros(0, np.uint64)
-        self._order: NDArray[np.intp] = np.zeros(0, np.intp)
-        self._sorted: Words = self.block_addresses
+        self._blocks = Numbering(np.zeros(0, np.uint64))
         self._columns: dict[str, str] | None = None
         self._again = True
         self.missing: tuple[str, ...] = ()
@@ -192,9 +189,9 @@ class Looker:
         pairs = self.reader.dict_pairs(place)
         blocks, sizes = items_of_many(self.reader, [value for _, value in pairs], again=self._again)
         self._know_blocks()
-        if not len(blocks) or not len(self._sorted):
+        if not len(blocks) or not len(self._blocks):
             return {}
-        numbers = self._numbers_of(blocks).astype(np.int32)
+        numbers = self._blocks.of(blocks).astype(np.int32)
         if (numbers < 0).any():
             raise Unreadable("a block table holds what is no block of the pool")
         column, found, start = numbers.tobytes(), dict[int, bytes](), 0
@@ -258,30 +255,19 @@ class Looker:
 
     def _know_blocks(self) -> None:
         """Blocks are made once, at the start."""
-        if len(self.block_addresses) or self._pool_slots is None:
+        if len(self._blocks) or self._pool_slots is None:
             return
         pointers = self._pool_slots.pointers()
         name = chosen(self.names.pool["blocks"], pointers)
-        if name is None:
-            return
-        self.block_addresses = items(self.reader, pointers[name]).copy()
-        self._order = np.argsort(self.block_addresses, kind="stable")
-        self._sorted = self.block_addresses[self._order]
-
-    def _numbers_of(self, pointers: Words) -> Indices:
-        """Which blocks they lead to; -1: none of the pool."""
-        at = np.searchsorted(self._sorted, pointers)
-        at[at == len(self._sorted)] = 0
-        found: Indices = self._order[at]
-        found[self._sorted[at] != pointers] = -1
-        return found
+        if name is not None:
+            self._blocks = Numbering(items(self.reader, pointers[name]).copy())
 
     def _pool(self) -> PoolSeen | None:
         self._know_blocks()
-        if not len(self.block_addresses):
+        if not len(self._blocks):
             return None
-        kind = self.reader.type_of(int(self.block_addresses[0]))
-        there = kind.slots or contents(self.reader, int(self.block_addresses[0])).attributes
+        first = int(self._blocks.addresses[0])
+        there = self.reader.type_of(first).slots or contents(self.reader, first).attributes
         named = {ours: chosen(theirs, there) for ours, theirs in self.names.block.items()}
         references, hashed, following = named["references"], named["hash"], named["next"]
         if references is None or hashed is None or following is None:
@@ -290,7 +276,7 @@ class Looker:
             return None
         found = table(
             self.reader,
-            self.block_addresses,
+            self._blocks.addresses,
             {references: "integer", hashed: "digest", following: "pointer"},
             again=self._again,
         )
@@ -299,7 +285,7 @@ class Looker:
         return PoolSeen(
             references=found.integers[references],
             hash=found.pointers[hashed],
-            next=self._numbers_of(found.pointers[following]),
+            next=self._blocks.of(found.pointers[following]),
             first_free=self._first_free(following),
         )
 
@@ -309,7 +295,7 @@ class Looker:
             return -1
         offset = self.reader.type_of(head).slots.get(following)
         pointer = self.reader.word(head + offset) if offset is not None else 0
-        return int(self._numbers_of(np.array([pointer], np.uint64))[0])
+        return int(self._blocks.of(np.array([pointer], np.uint64))[0])
 
 
 def _as_they_are(column: list[Value]) -> list[Value]:
