@@ -73,8 +73,9 @@ def _change(before: bytes | None, after: bytes, dtype: str) -> ColumnChange | No
     at = np.flatnonzero(new if fresh or before is None else new != np.frombuffer(before, dtype))
     if not fresh and not len(at):
         return None
-    gaps = np.diff(at, prepend=0)
-    largest = int(gaps.max(initial=0))
+    gaps = at.copy()
+    gaps[1:] -= at[:-1]
+    largest = int(gaps.max()) if len(at) else 0
     wide: Literal[1, 2, 4] = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4
     if len(at) * (wide + width) > len(after):
         return ColumnChange(raw=after)
