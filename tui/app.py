@@ -150,7 +150,7 @@ class App(TextualApp[None]):
         try:
             if self._coming:
                 self.frame = self._coming.pop()
-                if self._built:
+                if self._built and self.screen_stack:  # none is left while the app ends
                     self._draw_frame(self.frame)
         except Exception as error:  # noqa: BLE001  as Textual does for what its messages bring about
             self._handle_exception(error)

@@ -316,3 +316,15 @@ async def test_a_view_that_is_not_shown_holds_no_moment_and_has_the_present_one_
         await until(pilot, drawn)
         assert app.view is overview
         assert overview.frame is app.frame
+
+
+@awaited
+async def test_a_picture_that_comes_while_the_screen_ends_is_no_error() -> None:
+    app = opened([NOW])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, drawn)
+        frame = app.frame
+        assert frame is not None
+    app._deliver(frame)
+    app._draw_coming()
+    assert app._exception is None
