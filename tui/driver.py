@@ -25,8 +25,14 @@ class Driver(LinuxDriver):
         while not self.exit_event.is_set():
             if poll.poll(_TYPING_MS if typing else _IDLE_MS):
                 typing = _TYPING
-                written = decode(os.read(self.fileno, 4096))
-                for message in parser.feed(written) if written else ():  # nothing: the terminal is gone
+                try:
+                    written = os.read(self.fileno, 4096)
+                except OSError:
+                    written = b""
+                if not written:
+                    return  # the terminal is gone, and the screen will find out
+                text = decode(written)
+                for message in parser.feed(text) if text else ():  # the first half of a character
                     self.process_message(message)
             elif typing:
                 typing -= 1
