@@ -7,7 +7,7 @@ from codecs import getincrementaldecoder
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
-_TYPING_MS, _IDLE_MS = 100, 1000
+_TYPING_S, _IDLE_S = 0.1, 1.0
 _TYPING = 20
 """Empty looks until nobody types any more."""
 
@@ -19,11 +19,9 @@ class Driver(LinuxDriver):
         """Until ``exit_event``, which it sees a second late when the end does not come from a key."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
-        poll = select.poll()
-        poll.register(self.fileno, select.POLLIN)
         typing = _TYPING
         while not self.exit_event.is_set():
-            if poll.poll(_TYPING_MS if typing else _IDLE_MS):
+            if select.select([self.fileno], [], [], _TYPING_S if typing else _IDLE_S)[0]:
                 typing = _TYPING
                 try:
                     written = os.read(self.fileno, 4096)

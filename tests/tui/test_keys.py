@@ -328,3 +328,17 @@ async def test_a_picture_that_comes_while_the_screen_ends_is_no_error() -> None:
     app._deliver(frame)
     app._draw_coming()
     assert app._exception is None
+
+
+@awaited
+async def test_requests_that_are_read_no_more_say_how_old_they_are() -> None:
+    assert NOW.requests is not None
+    read = replace(NOW.requests, origin=replace(NOW.requests.origin, mono_ns=NOW.mono_ns))
+    moments = [replace(NOW, requests=read), replace(NOW, requests=read, mono_ns=NOW.mono_ns + 41_000_000_000)]
+    app = opened(moments)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, drawn)
+        await pressed_keys(pilot, "3", "left_square_bracket")
+        await until(pilot, lambda app: "requests · " in screen_text(app))
+        await pressed_keys(pilot, "right_square_bracket")
+        await until(pilot, lambda app: "requests 41s · " in screen_text(app))

@@ -101,10 +101,7 @@ def test_lines_drawn_at_once_are_as_the_whole_picture_drawn_anew(view: str, reco
         before = shown.text
         shown.press(b",", lambda text: "paused" in text and text != before)
         shown.press(b",")
-        at_once = shown.cells()
-        shown.press(b"?", lambda text: "escape closes" in text)
-        shown.press(b"\x1b", lambda text: "escape closes" not in text)
-        assert shown.cells() == at_once
+        assert shown.cells() == drawn_anew(shown)
 
 
 def test_lines_drawn_at_once_find_their_place_after_a_new_size(recording: Path) -> None:
@@ -112,10 +109,7 @@ def test_lines_drawn_at_once_find_their_place_after_a_new_size(recording: Path) 
         shown.resize(90, 30)
         shown.press(b",", lambda text: "paused" in text)
         shown.press(b",")
-        at_once = shown.cells()
-        shown.press(b"?", lambda text: "escape closes" in text)
-        shown.press(b"\x1b", lambda text: "escape closes" not in text)
-        assert shown.cells() == at_once
+        assert shown.cells() == drawn_anew(shown)
 
 
 def test_pictures_that_come_meanwhile_stay_under_an_open_help(recording: Path) -> None:
@@ -128,6 +122,13 @@ def test_pictures_that_come_meanwhile_stay_under_an_open_help(recording: Path) -
         assert box(shown.text) == help_alone
         shown.watch(b"\x1b", 1.0)
         assert "playing" in shown.text
+
+
+def drawn_anew(shown: Terminal) -> list[list[Cell]]:
+    """The same picture after help lay over it."""
+    shown.press(b"?", lambda text: "escape closes" in text)
+    shown.press(b"\x1b", lambda text: "escape closes" not in text)
+    return shown.cells()
 
 
 def box(text: str) -> list[str]:

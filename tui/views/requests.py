@@ -11,7 +11,7 @@ from inferdbg.facts.sections import requests
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
-from ..drawing.marks import missing
+from ..drawing.marks import mark, missing
 from ..drawing.names import names_of
 from ..drawing.request import read_ns, request_lines
 from ..drawing.request_table import COLUMNS, Column, fitting, heading, matches, row
@@ -62,9 +62,9 @@ class Requests(View):
         if snapshot.requests is None:
             return [NOTHING, *missing(snapshot, "requests", width - 1, "requests")]
         if snapshot.requests is not self._drawn_of or self._drawn_as != self._asked(width, height):
-            self._lines = self._draw(snapshot, snapshot.requests.items, width, height)
+            self._lines = self._draw(snapshot, snapshot.requests.items, width, height - 1)
             self._drawn_of, self._drawn_as = snapshot.requests, self._asked(width, height)
-        return self._lines
+        return [self._summary(snapshot, snapshot.requests), *self._lines][:height]
 
     def _asked(self, width: int, height: int) -> tuple[object, ...]:
         """What a picture depends on beside the requests, which of a large pool are read once a second."""
@@ -72,12 +72,12 @@ class Requests(View):
 
     def _draw(self, snapshot: Snapshot, requests: Sequence[Request], width: int, height: int) -> list[Line]:
         if self.by:
-            return [self._summary(snapshot), *talker_lines(snapshot, self.by, width, height - 1)][:height]
+            return talker_lines(snapshot, self.by, width, height)
         names, now_ns = names_of(snapshot), read_ns(snapshot)
         items = [r for r in requests if matches(r, self.wanted, names)]
         self._shown = sorted(items, key=lambda request: self.sort.sort_key(request, now_ns), reverse=self.reverse)
-        panel = self._panel(snapshot, width) if height >= 14 else []
-        self._rows = max(1, height - 2 - len(panel))
+        panel = self._panel(snapshot, width) if height >= 13 else []
+        self._rows = max(1, height - 1 - len(panel))
         self._follow_selection()
         self._columns = fitting(width - 1)
         rows = [
@@ -87,12 +87,13 @@ class Requests(View):
         if not rows:
             rows = [(dim(f"  {self._empty(snapshot)}"),)]
         rows += [NOTHING] * (self._rows - len(rows))
-        return [self._summary(snapshot), heading(self._columns, self.sort, self.reverse), *rows, *panel][:height]
+        return [heading(self._columns, self.sort, self.reverse), *rows, *panel]
 
-    def _summary(self, snapshot: Snapshot) -> Line:
-        items = snapshot.requests.items if snapshot.requests is not None else ()
-        stages = [request.stage for request in items]
-        spans: list[Span] = [Span(f" {text.counted(len(items), 'request')}", "value")]
+    def _summary(self, snapshot: Snapshot, found: requests.Requests) -> Line:
+        """Above the picture, and of now: it says when the requests are of long ago."""
+        stages = [request.stage for request in found.items]
+        spans: list[Span] = [Span(f" {text.counted(len(stages), 'request')}", "value")]
+        spans.append(mark(found.origin, snapshot.mono_ns))
         for stage in ("decode", "prefill", "waiting", "preempted", "finished"):
             if stage in stages:
                 spans.append(dim(f" · {stages.count(stage)} {stage}"))
