@@ -2,10 +2,10 @@
 
 python -m benchmarks.engine_decode [--rounds 10] [--tokens 24] [--threads N] [--dtype bf16|fp32]
 
-Same weights in the same memory, same prompts (48 tokens), machine and threads; greedy, no end token. In each round the four cases follow one
-another, a second or two each, in turns one or the other first: whatever else the machine does meets all of them. A
-step's time is what passes between one token of a stream and its next; the first tokens of a case (prefill, warming up)
-are left out. Judged: the median over rounds of what the two took in the same round.
+Same weights in the same memory, same prompts (48 tokens), machine and threads; greedy, no end token. In each round the
+four cases follow one another, a second or two each, in turns one or the other first: whatever else the machine does
+meets all of them. A step's time is what passes between one token of a stream and its next; the first tokens of a case
+(prefill, warming up) are left out. Judged: the median over rounds of what the two took in the same round.
 
 Promised: at 1 stream not slower than transformers; at 16 streams at least 4 times transformers' rate at 1 stream.
 The floor: each step reads every weight once, at the speed that this machine reads memory in the same run.

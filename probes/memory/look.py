@@ -1,6 +1,7 @@
 """Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -191,13 +192,13 @@ class Looker:
         self._know_blocks()
         if not len(blocks) or not len(self._blocks):
             return {}
-        numbers = self._blocks.of(blocks).astype(np.int32)
+        numbers = self._blocks.of(blocks)
         if (numbers < 0).any():
             raise Unreadable("a block table holds what is no block of the pool")
-        column, found, start = numbers.tobytes(), dict[int, bytes](), 0
-        for (key, _), size in zip(pairs, sizes, strict=True):
-            found[key] = column[start : start + 4 * size]
-            start += 4 * size
+        column, ends = numbers.tobytes(), list(accumulate(sizes))
+        found = {
+            key: column[4 * (end - size) : 4 * end] for (key, _), size, end in zip(pairs, sizes, ends, strict=True)
+        }
         unknown = [key for key in found if key not in wanted]
         if unknown and len(found) - len(unknown) < len(wanted):
             self._by_text(found, unknown, wanted)
@@ -224,12 +225,14 @@ class Looker:
         unknown = [key for key, _ in pairs if key not in ids]
         texts = dict(zip(unknown, read_all(self.reader, unknown, _NUMBER), strict=True)) if unknown else {}
         numbers = self._ints([value for _, value in pairs])
-        found: dict[str, int] = {}
-        for (key, _), number in zip(pairs, numbers, strict=True):
-            told = ids.get(key) or texts.get(key)
-            if not isinstance(told, str) or number is None:
-                raise Unreadable("what is scheduled cannot be read")
-            found[told] = number
+        told = [ids.get(key) or texts.get(key) for key, _ in pairs]
+        found = {
+            name: number
+            for name, number in zip(told, numbers, strict=True)
+            if isinstance(name, str) and number is not None
+        }
+        if len(found) < len(pairs):
+            raise Unreadable("what is scheduled cannot be read")
         return found
 
     def _ints(self, addresses: list[int]) -> list[int | None]:
@@ -302,11 +305,15 @@ def _as_they_are(column: list[Value]) -> list[Value]:
     return column
 
 
-def _ints(column: list[Value]) -> list[int | None]:
+def _ints(column: list[Value]) -> Sequence[Value]:
+    if set(map(type, column)) == {int}:  # as a rule, and in a tenth of the time
+        return column
     return [value if isinstance(value, int) else None for value in column]
 
 
-def _floats(column: list[Value]) -> list[float | None]:
+def _floats(column: list[Value]) -> Sequence[Value]:
+    if set(map(type, column)) == {float}:
+        return column
     return [float(value) if isinstance(value, int | float) else None for value in column]
 
 
@@ -320,7 +327,7 @@ def _names(column: list[Value]) -> list[str]:
     return [value.name if isinstance(value, Member) else str(value) for value in column]
 
 
-_ROW: dict[str, Callable[[list[Value]], Sequence[object]]] = {
+_ROW: dict[str, Callable[[list[Value]], Sequence[Value]]] = {
     "id": _as_they_are,
     "status": _names,
     "prompt_tokens": _ints,

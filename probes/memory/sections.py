@@ -154,7 +154,7 @@ def kvcache(
     hashes = pool.hash.tobytes()
     unfilled = unfilled_blocks(column, hashes, block_size, tables)
     used, cached = column.count(USED), column.count(CACHED)
-    following = pool.next.astype(np.int32)
+    following = pool.next
     following[held] = -1
     following[0] = -1
     references = refcount.tobytes()

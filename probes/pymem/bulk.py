@@ -94,18 +94,17 @@ def items(reader: Reader, address: int) -> Words:
 def items_of_many(reader: Reader, addresses: Sequence[int], *, again: bool = True) -> tuple[Words, list[int]]:
     """The items of many lists, one behind the other, and how many each has; in three reads, or two without ``again``
     (see ``table``). Unreadable when one of them is no list, or keeps changing."""
-    if not addresses:
-        return np.zeros(0, np.uint64), []
     heads_at = [(address + 8, 32) for address in addresses]
     for _ in range(_TRIES):
         heads, missing = reader.memory.read_many(heads_at)
         words = np.frombuffer(heads, np.uint64).reshape(-1, 4)
         if missing or not all(reader.type_at(kind).kind == "list" for kind in set(words[:, 0].tolist())):
             raise Unreadable("what should be a list is none")
-        sizes = words[:, 1].tolist()
-        if any(size > min(room, _MOST_ITEMS) for size, room in zip(sizes, words[:, 3].tolist(), strict=True)):
+        _, counts, starts, room = words.T
+        if (counts > np.minimum(room, _MOST_ITEMS)).any():
             continue
-        ranges = [(start, 8 * size) for start, size in zip(words[:, 2].tolist(), sizes, strict=True) if size]
+        sizes = counts.tolist()
+        ranges = [(start, 8 * size) for start, size in zip(starts.tolist(), sizes, strict=True) if size]
         raw, missing = reader.memory.read_many([*ranges, *heads_at] if again else ranges)
         held = 8 * sum(sizes)
         if not missing and (not again or raw[held:] == heads):
@@ -173,9 +172,9 @@ class _Reading:
     ) -> Rows:
         """Fills in the rows; gives those that changed meanwhile."""
         size, before = self.kind.basicsize + 8, 32 if self.kind.flags & MANAGED_DICT else 0
-        pages = self._pages(self.addresses[rows], size, before)
+        pages = self._pages(self.addresses[_span(rows)], size, before)
         mine = pages.words(8) == self.kind.address
-        found.foreign[rows] = ~mine
+        found.foreign[_span(rows)] = ~mine
         if not mine.all():
             rows, pages = rows[mine], pages.only(mine)
         if not len(rows):
@@ -188,15 +187,16 @@ class _Reading:
             pointers.update((name, np.zeros(len(rows), np.uint64)) for name in attributes)
             self._attributes(rows, pages, attributes, pointers)
         decoded = iter(self._values([pointers[name] for name, what in columns.items() if what == "value"]))
+        span = _span(rows)
         for name, what in columns.items():
             if what == "pointer":
-                found.pointers[name][rows] = pointers[name]
+                found.pointers[name][span] = pointers[name]
             elif what == "digest":
-                found.pointers[name][rows] = self._digests(pointers[name])
+                found.pointers[name][span] = self._digests(pointers[name])
             elif what == "integer":
-                found.integers[name][rows], found.known[name][rows] = self._integers(pointers[name])
+                found.integers[name][span], found.known[name][span] = self._integers(pointers[name])
             else:
-                objects[name][rows] = next(decoded)
+                objects[name][span] = next(decoded)
         return rows[self._changed(len(rows))] if self.again else rows[:0]
 
     def _changed(self, count: int) -> Mask:
@@ -480,6 +480,13 @@ class _Reading:
         values[places[mine[easy]]] = _objects(found)
         rest: list[int] = mine[~easy].tolist()
         return rest
+
+
+def _span(rows: Rows) -> slice | Rows:
+    """The same rows, as a slice where they are neighbours: in a tenth of the time."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 def _is_any(words: Words, few: Sequence[int]) -> Mask:

@@ -6,6 +6,7 @@ import os
 import select
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -134,7 +135,8 @@ class Process:
         return data
 
     def read_many(self, ranges: Sequence[Range], into: bytearray | None = None) -> tuple[bytearray, list[int]]:
-        sizes = [size for _, size in ranges]
+        flat = _flat(ranges)
+        sizes = flat[1::2]
         total = sum(sizes)
         if total > MOST_BYTES:
             raise Unreadable(f"{total} bytes in one go are more than {self.name} is asked for")
@@ -146,7 +148,6 @@ class Process:
             return buffer, self._read_each(ranges, buffer)
         local = (ctypes.c_char * total).from_buffer(buffer)
         start = ctypes.addressof(local)
-        flat = array("Q", [word % (1 << 64) for pair in ranges for word in pair])
         remote, _ = flat.buffer_info()
         done = first = 0
         while first < len(ranges):
@@ -224,6 +225,14 @@ class Process:
     def _read_maps(self) -> bytes:
         with open(f"{self._proc}/maps", "rb") as maps:
             return maps.read(_MAPS_BYTES)
+
+
+def _flat(ranges: Sequence[Range]) -> "array[int]":
+    """As struct iovec has them, one behind the other; what no pointer can be leads to nowhere there too."""
+    try:
+        return array("Q", chain.from_iterable(ranges))
+    except OverflowError:
+        return array("Q", [word % (1 << 64) for pair in ranges for word in pair])
 
 
 class Mapping(NamedTuple):

@@ -36,7 +36,7 @@ class Pages:
         self._buffers = buffers
         first = ((addresses - np.uint64(before)) >> np.uint64(_BITS)).view(np.int64)
         last = ((addresses + np.uint64(size - 1)) >> np.uint64(_BITS)).view(np.int64)
-        pages, index = _pages(first, last)
+        pages, shift = _pages(first, last)
         steps = np.flatnonzero(pages[1:] - pages[:-1] != 1) + 1
         bounds = np.concatenate(([0], steps, [len(pages)])) if len(pages) else np.zeros(1, np.int64)
         starts, lengths = pages[bounds[:-1]] << _BITS, (bounds[1:] - bounds[:-1]) << _BITS
@@ -46,8 +46,7 @@ class Pages:
         self._size = int(lengths.sum())
         self.raw = self._read()
         self._words: Words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
-        inside = addresses.view(np.int64) - (first << _BITS)
-        self._places = ((index << _BITS) + inside) >> 3
+        self._places = (addresses.view(np.int64) + shift) >> 3
         self._all = self
         self._later: Words | None = None
         self._moved = False
@@ -107,21 +106,22 @@ class Pages:
 
 
 def _pages(first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All pages of both, sorted, and which of them each of ``first`` is."""
+    """All pages of both, sorted, and how far in bytes what lies on each of ``first`` is from its place in ``raw``."""
     if not len(first):
         return first, first
     low, high = int(first.min()), int(last.max())
     if high - low < _WIDEST_SPAN and (last - first).max() <= 1:
+        near = first - low
         present = np.zeros(high - low + 1, dtype=np.bool_)
-        present[first - low] = True
+        present[near] = True
         present[last - low] = True
         pages = np.flatnonzero(present)
-        table = np.empty(len(present), dtype=np.int64)
-        table[pages] = np.arange(len(pages))
-        return pages + low, table[first - low]
+        shift = np.empty(len(present), dtype=np.int64)
+        shift[pages] = (np.arange(-low, len(pages) - low) - pages) << _BITS
+        return pages + low, shift[near]
     most = int((last - first).max())
     pages = distinct(np.concatenate([np.minimum(first + step, last) for step in range(most + 1)]))
-    return pages, np.searchsorted(pages, first)
+    return pages, (np.searchsorted(pages, first) - first) << _BITS
 
 
 def distinct(words: NDArray[_Word]) -> NDArray[_Word]:
