@@ -39,6 +39,9 @@ TERMINAL_EVERY_S = 2.0
 """How often it is asked whether the terminal is still there."""
 
 
+_NEXT = "server.next"
+
+
 class Tabs(LineView):
     """The line of views; a click changes to one."""
 
@@ -51,8 +54,9 @@ class Tabs(LineView):
                 return
 
 
-class App(TextualApp[None]):
-    """Shows a Source. Everything in it that reads or thinks runs on the feed's thread; this one only draws."""
+class App(TextualApp[bool]):
+    """Shows a Source. Everything in it that reads or thinks runs on the feed's thread; this one only draws. Its result
+    is True when the person wants to see the next server. ``place``: which of several this one is, ``1/3``."""
 
     CSS_PATH = "app.tcss"
     TITLE = "inferdbg"
@@ -75,6 +79,7 @@ class App(TextualApp[None]):
         ),
         bound("view.next", "tab", "next_view(1)", "view", "The next view", shown="tab", first=True),
         bound("view.previous", "shift+tab", "next_view(-1)", "the view before", first=True),
+        bound(_NEXT, "e", "next_server", "server", "The next server, where top found several", shown="e"),
         bound("find", "slash", "find", "find", "Look for something in this view", shown="/"),
         bound("help", "question_mark,f1", "help", "help", "All keys and what the marks mean", shown="?"),
         bound("quit", "q,ctrl+c", "quit", "quit", "Leave; the target goes on as before", shown="q"),
@@ -87,8 +92,16 @@ class App(TextualApp[None]):
             super().__init__()
             self.error = error
 
-    def __init__(self, source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        diagnose: Diagnose,
+        interval_s: float = 0.25,
+        at_ns: int | None = None,
+        place: str = "",
+    ) -> None:
         super().__init__(driver_class=Driver)
+        self._place = place
         self.register_theme(THEME)
         self.theme = THEME.name
         self.frame: Frame | None = None
@@ -225,6 +238,10 @@ class App(TextualApp[None]):
         for binding in (*own, *(binding for binding in self.BINDINGS if isinstance(binding, Binding))):
             if not binding.key_display or (binding.id == "find" and not self.current.finds):
                 continue
+            if binding.id == _NEXT:
+                if self._place:
+                    always.append((binding.key_display, f"{binding.description} {self._place}"))
+                continue
             shown = ", ." if binding.id == "time.back" and "left" in taken else binding.key_display
             (always if binding.id in ("help", "quit") else keys).append((shown, binding.description))
         return keys, always
@@ -251,6 +268,10 @@ class App(TextualApp[None]):
         if len(self.screen_stack) == 1:  # else help or the search has the keys
             self._change_to(VIEWS[(VIEWS.index(self.current) + step) % len(VIEWS)])
 
+    def action_next_server(self) -> None:
+        if self._place:
+            self.exit(True)
+
     def action_find(self) -> None:
         if self.current.finds:
             from .prompt import Prompt  # as is this, with its text field
@@ -267,14 +288,17 @@ class App(TextualApp[None]):
         return ()
 
 
-def run(source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None) -> None:
-    """Shows the source until the person leaves; ``at_ns``: paused there at first. Raises InferdbgError when it could
-    not be read at all."""
-    app = App(source, diagnose, interval_s, at_ns)
+def run(
+    source: Source, diagnose: Diagnose, interval_s: float = 0.25, at_ns: int | None = None, place: str = ""
+) -> bool:
+    """Shows the source until the person leaves; ``at_ns``: paused there at first. Gives the result of App. Raises
+    InferdbgError when it could not be read at all."""
+    app = App(source, diagnose, interval_s, at_ns, place)
     app.starting = True
-    app.run()
+    to_next = app.run()
     if app.failure is not None:
         raise app.failure
+    return to_next is True
 
 
 def _hung_up(terminal: int) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 from codecs import getincrementaldecoder
 
 from textual._xterm_parser import XTermParser
@@ -18,6 +19,12 @@ class Driver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Until ``exit_event``, which it sees a second late when the end does not come from a key."""
         parser = XTermParser(self._debug)
+        try:
+            self._read_keys(parser)
+        finally:
+            list(parser.feed(""))  # a cache keeps it, its last key and with that the whole screen
+
+    def _read_keys(self, parser: XTermParser) -> None:
         decode = getincrementaldecoder("utf-8")("replace").decode
         typing = _TYPING
         while not self.exit_event.is_set():
@@ -36,3 +43,10 @@ class Driver(LinuxDriver):
                 typing -= 1
             for message in parser.tick():  # an escape that nothing followed is a key
                 self.process_message(message)
+
+    def close(self) -> None:
+        """Also gives back what was taken when it was made: these handlers would hold a screen and all that it showed,
+        after the next one was opened too."""
+        super().close()
+        for number in (signal.SIGTSTP, signal.SIGCONT):
+            signal.signal(number, signal.SIG_DFL)

@@ -27,8 +27,9 @@ RATES_S = 0.5
 _MOST_PAUSES = 5
 
 
-def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> None:
-    """Until the person leaves; a moment that was asked for is held at first. Raises what ended the recording of it."""
+def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None, place: str = "") -> bool:
+    """Until the person leaves; a moment that was asked for is held at first. True when the next of several servers is
+    to be shown, of which this one is at ``place``, ``1/3``. Raises what ended the recording of it."""
     gc.disable()  # loading makes no garbage, and looking for it takes a tenth of the time until the first picture
     try:
         from inferdbg.diagnosis.diagnose import diagnose
@@ -36,12 +37,16 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None) -> N
 
         if not (sys.__stderr__ is not None and sys.__stderr__.isatty()):
             sys.__stderr__ = sys.__stdout__  # type: ignore[misc]  # where textual draws: `2>log` must not swallow the screen
-        run(source, diagnose, interval_ns / 1e9, at_ns)
+        to_next = run(source, diagnose, interval_ns / 1e9, at_ns, place)
     finally:
+        gc.unfreeze()  # what the screen froze when it stood, itself among it
         gc.enable()
     lost = getattr(source, "lost", None)
     if lost is not None:
         raise lost
+    if to_next:
+        gc.collect()  # one screen and all it remembers, before the next
+    return to_next
 
 
 def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:

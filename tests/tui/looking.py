@@ -25,9 +25,12 @@ def awaited(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..
     return run
 
 
-def opened(snapshots: Sequence[Snapshot], *findings: Finding, live: bool = False, seen: int | None = None) -> App:
+def opened(
+    snapshots: Sequence[Snapshot], *findings: Finding, live: bool = False, seen: int | None = None, place: str = ""
+) -> App:
     """The app over a recording (or a live target that is ``seen`` Snapshots old), with these findings at any time."""
-    return App(Stored(snapshots, live=live, seen=seen), lambda window: findings, interval_s=3600 if not live else 0.01)
+    source, every_s = Stored(snapshots, live=live, seen=seen), 0.01 if live else 3600
+    return App(source, lambda window: findings, interval_s=every_s, place=place)
 
 
 async def until(pilot: Pilot[None], holds: Callable[[App], bool]) -> None:

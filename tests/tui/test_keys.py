@@ -342,3 +342,24 @@ async def test_requests_that_are_read_no_more_say_how_old_they_are() -> None:
         await until(pilot, lambda app: "requests · " in screen_text(app))
         await pressed_keys(pilot, "right_square_bracket")
         await until(pilot, lambda app: "requests 41s · " in screen_text(app))
+
+
+@awaited
+async def test_e_leaves_for_the_next_of_several_servers() -> None:
+    app = opened(PRESSED, place="2/3")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, drawn)
+        assert " e server 2/3 " in edge_text(app, "keys")
+        await pilot.press("e")
+    assert app.return_value is True
+
+
+@awaited
+async def test_e_does_nothing_where_one_server_is_all_there_is() -> None:
+    app = opened(PRESSED)
+    async with app.run_test(size=(200, 24)) as pilot:
+        await until(pilot, drawn)
+        assert "server" not in edge_text(app, "keys")
+        await pilot.press("e")
+        await pilot.press("q")
+    assert app.return_value is None

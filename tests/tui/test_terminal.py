@@ -66,12 +66,26 @@ class Terminal:
         return "\n".join(self._screen.display)
 
 
+ONE_AFTER_THE_OTHER = """
+import gc, sys
+from inferdbg.cli.looking import on_screen
+from inferdbg.record.replay import ReplaySource
+from inferdbg.tui.app import App
+
+for place in ("1/2", "2/2"):
+    to_next = on_screen(ReplaySource(sys.argv[1]), 100_000_000, place=place)
+gc.collect()
+print("to next:", to_next, "screens left:", sum(isinstance(one, App) for one in gc.get_objects()))
+input()
+"""
+
+
 @contextlib.contextmanager
-def terminal(path: Path, columns: int = 120, lines: int = 40) -> Iterator[Terminal]:
-    """``inferdbg open`` of the recording, when its first picture is there."""
+def terminal(path: Path, *program: str, columns: int = 120, lines: int = 40) -> Iterator[Terminal]:
+    """``inferdbg open`` of the recording, or another program with it, when its first picture is there."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
-    command = [sys.executable, "-m", "inferdbg", "open", str(path)]
+    command = [sys.executable, *(program or ("-m", "inferdbg", "open")), str(path)]
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True, env=environment) as child:
         os.close(its)
@@ -122,6 +136,12 @@ def test_pictures_that_come_meanwhile_stay_under_an_open_help(recording: Path) -
         assert box(shown.text) == help_alone
         shown.watch(b"\x1b", 1.0)
         assert "playing" in shown.text
+
+
+def test_one_screen_after_the_other_and_none_stays_in_memory(recording: Path) -> None:
+    with terminal(recording, "-c", ONE_AFTER_THE_OTHER) as shown:
+        shown.press(b"e", lambda text: "server 2/2" in text)
+        shown.press(b"e", lambda text: "to next: True screens left: 0" in text)
 
 
 def drawn_anew(shown: Terminal) -> list[list[Cell]]:

@@ -52,8 +52,8 @@ def command(
     force: bool,
 ) -> int:
     """Finds the servers of this machine (bundled engines, vLLM, SGLang, llama.cpp, ollama, TGI) and shows the busiest,
-    live. Without a terminal it prints one look and exits
-    with 0, whatever it sees. Exit code 4 when no engine runs here.
+    live; the key e goes to the next one. Without a terminal it prints one look and exits with 0, whatever it sees. Exit
+    code 4 when no engine runs here.
     """
     if model is not None and not demo:
         raise click.UsageError("--model says what --demo serves: give both")
@@ -77,7 +77,16 @@ def command(
             out.say(f"died lately: {naming.line_of(engine)}   inferdbg attach {naming.handle_of(engine)}")
     for box in found.broken:
         out.say(f"also here: {box.why}")
-    return _show(out, chosen, interval_ns, keep)
+    while True:
+        several = len(living) > 1 and record is None  # a recording is of one
+        place = f"{living.index(chosen) + 1}/{len(living)}" if several else ""
+        if not _show(out, chosen, interval_ns, keep, place=place):
+            return Exit.FINE
+        found = here.discovered(folders)
+        living = here.living(found)
+        if not living:
+            raise here.nothing_found(found)
+        chosen = _after(chosen, living)
 
 
 def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record") -> int:
@@ -88,7 +97,8 @@ def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record
         out.say(f"demo: {serving.model} at {serving.url}, pid {serving.pid}")
         if serving.box is None:
             raise InferdbgError("the demo's engine keeps no black box")
-        return _show(out, target.engine_of(serving.box), interval_ns, keep, ready=_flows)
+        _show(out, target.engine_of(serving.box), interval_ns, keep, ready=_flows)
+    return Exit.FINE
 
 
 def _show(
@@ -97,17 +107,18 @@ def _show(
     interval_ns: int,
     keep: "target.Record",
     ready: "Callable[[Window], bool]" = lambda window: True,
-) -> int:
+    place: str = "",
+) -> bool:
+    """On the screen, where there is one: then True when the person wants to see the next one."""
     depth = target.depth_in_use(engine)
     for words in depth.words if depth is not None else ():
         out.say(words)
     with contextlib.closing(target.engine_source(engine, keep())) as source:
         if out.data.isatty():
-            looking.on_screen(source, interval_ns)
-        else:
-            _until(ready, source, interval_ns)
-            looking.as_text(out, source)
-    return Exit.FINE
+            return looking.on_screen(source, interval_ns, place=place)
+        _until(ready, source, interval_ns)
+        looking.as_text(out, source)
+    return False
 
 
 def _until(ready: "Callable[[Window], bool]", source: "Source", interval_ns: int) -> None:
@@ -127,6 +138,13 @@ def _flows(window: "Window") -> bool:
         return True
     generated = now.scheduler.generated_tokens_total if now.scheduler is not None else None
     return (generated or 0) >= DEMO_TOKENS and window.span_ns >= DEMO_SECONDS * 1e9
+
+
+def _after(engine: "Engine", living: "list[Engine]") -> "Engine":
+    """The next one in the list, the first after the last, or when this one is gone."""
+    handles = [naming.handle_of(one) for one in living]
+    here_at = handles.index(naming.handle_of(engine)) if naming.handle_of(engine) in handles else -1
+    return living[(here_at + 1) % len(living)]
 
 
 def _load(engine: "Engine") -> tuple[int, int]:
