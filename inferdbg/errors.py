@@ -27,7 +27,3 @@ class InferdbgError(Exception):
         self.message = message
         self.hint = hint
         self.code = code
-
-
-class RecordingLost(InferdbgError):
-    """A recording cannot be written further; what is looked at is there all the same."""

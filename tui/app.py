@@ -40,6 +40,7 @@ TERMINAL_EVERY_S = 2.0
 
 
 _NEXT = "server.next"
+_EDGES = ("header", "problem", "timeline", "keys")
 
 
 class Tabs(LineView):
@@ -112,7 +113,7 @@ class App(TextualApp[bool]):
         self._built = False
         self._coming: deque[Frame] = deque(maxlen=1)
         self._views = {self.current: self.current()}
-        self._edges = {"tabs": Tabs(id="tabs"), **{id: LineView(id=id) for id in ("header", "timeline", "keys")}}
+        self._edges = {"tabs": Tabs(id="tabs"), **{id: LineView(id=id) for id in _EDGES}}
         feed = Feed(source, diagnose, round(interval_s * SECOND), at_ns)
         self._subject = source.title
         self._feed = FeedThread(
@@ -126,6 +127,7 @@ class App(TextualApp[bool]):
         yield self._edges["header"]
         yield self._edges["tabs"]
         yield self.view
+        yield self._edges["problem"]
         yield self._edges["timeline"]
         yield self._edges["keys"]
 
@@ -200,7 +202,7 @@ class App(TextualApp[bool]):
                 self.view.display = True
             else:
                 self._views[view] = view()
-                self.screen_stack[0].mount(self.view, before=self._edges["timeline"])
+                self.screen_stack[0].mount(self.view, before=self._edges["problem"])
         self.view.focus()
         if self.frame is not None:
             self.view.show(self.frame)
@@ -220,10 +222,13 @@ class App(TextualApp[bool]):
         """What changes with every Frame."""
         width = self.size.width
         self._edge("header", header_line(frame, width))
-        timeline = self._edges["timeline"]
-        timeline.display = bool(frame.problem) or frame.mode in ("paused", "playing")
-        if timeline.display:
-            timeline.put([problem_line(frame, width) if frame.problem else timeline_line(frame, width)])
+        for id, shown, draw in (
+            ("problem", bool(frame.problem), problem_line),
+            ("timeline", frame.mode in ("paused", "playing"), timeline_line),
+        ):
+            self._edges[id].display = shown
+            if shown:
+                self._edge(id, draw(frame, width))
 
     def _edge(self, id: str, drawn: Line) -> None:
         self._edges[id].put([drawn])

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Literal, NamedTuple
 
 from inferdbg.diagnosis.finding import Finding
-from inferdbg.errors import InferdbgError, RecordingLost
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND, Window
@@ -46,7 +46,6 @@ class Feed:
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed: Snapshot | None = None
         self._sent: Frame | None = None
-        self._lost: RecordingLost | None = None
 
     def tick(self) -> Frame | None:
         """Takes in what is new and lets a playing recording go on; a Frame when there is something else to show.
@@ -58,9 +57,7 @@ class Feed:
         except InferdbgError as error:
             if self._seen is None:
                 raise
-            problem = error
-            if isinstance(error, RecordingLost):
-                self._lost = error
+            problem = InferdbgError(f"nothing new: {error.message}", error.hint)
         if self._playing and self._at_ns is not None:
             self._move_to(self._at_ns + self._interval_ns)
         return self._frame(problem)
@@ -153,10 +150,7 @@ class Feed:
         if self._at_ns is not None:
             self._at_ns = max(span[0], self._at_ns)  # the beginning of a live source is forgotten
         window = self._window()
-        if problem is None or problem is self._lost:
-            problem, said = self._lost, "not recorded any more: "
-        else:
-            said = "nothing new: "
+        problem = problem or self._source.problem
         frame = Frame(
             window,
             self._findings,
@@ -164,7 +158,7 @@ class Feed:
             self._source.live,
             self._source.title,
             span,
-            f"{said}{problem.message}" if problem is not None else "",
+            problem.message if problem is not None else "",
             problem.hint if problem is not None else "",
         )
         if self._sent is not None and _same(frame, self._sent):

@@ -14,7 +14,7 @@ only one moment to see."""
 
 class Frame(Struct, frozen=True):
     """``span`` is the first and last moment that can be shown, in mono_ns. ``problem`` and ``hint`` are set when the
-    source could not be read this time: then the Window is the last good one; or when it is not recorded any more."""
+    source could not be read this time: then the Window is the last good one; or when something ails the source."""
 
     window: Window
     findings: tuple[Finding, ...]

@@ -6,6 +6,7 @@ from inferdbg.facts.window import Window, lightened
 
 if TYPE_CHECKING:
     from inferdbg.collect.collector import Collector
+    from inferdbg.errors import InferdbgError
     from inferdbg.facts.snapshot import Snapshot
 
 
@@ -14,6 +15,7 @@ class BriefSource:
 
     def __init__(self, collector: "Collector", *, live: bool) -> None:
         self.live = live
+        self.problem: InferdbgError | None = None
         self._collector = collector
         self._snapshots: list[Snapshot] = []
 

@@ -41,9 +41,8 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None, plac
     finally:
         gc.unfreeze()  # what the screen froze when it stood, itself among it
         gc.enable()
-    lost = getattr(source, "lost", None)
-    if lost is not None:
-        raise lost
+    if source.live and source.problem is not None:
+        raise source.problem
     if to_next:
         gc.collect()  # one screen and all it remembers, before the next
     return to_next
@@ -54,7 +53,8 @@ def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:
     from inferdbg.tui.plain import overview_text
 
     window, findings = look(source, at_ns, rates=True)
-    for line in overview_text(window, findings, source.title):
+    problem = ". ".join(filter(None, (source.problem.message, source.problem.hint))) if source.problem else ""
+    for line in overview_text(window, findings, source.title, problem):
         out.show(line)
     return _code(findings)
 
@@ -64,7 +64,7 @@ def as_object(out: Output, source: "Source", at_ns: int | None = None, *, blocks
     from inferdbg.cli.snapshot_json import as_json
 
     window, findings = look(source, at_ns, rates=False)
-    out.show_json(as_json(window.now, findings, blocks=blocks))
+    out.show_json(as_json(window.now, findings, source.problem, blocks=blocks))
     return _code(findings)
 
 

@@ -1,5 +1,7 @@
 """The stable JSON of one look: ``{"schema": "inferdbg.snapshot.v1", "snapshot": {...}, "findings": [...]}``.
 
+A recording that is damaged there or cut off says so beside these, as ``problem`` and ``hint``.
+
 Fields are those of the sections in inferdbg/facts; what is unknown is left out. Fields are added within a version and
 never change their meaning. Columns and block tables are left out unless asked for, and are lists of numbers then.
 """
@@ -9,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from inferdbg.diagnosis.finding import Finding
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.sections.kvcache import COLUMN_TYPES
 from inferdbg.facts.sections.steps import Shares
 from inferdbg.facts.snapshot import Snapshot
@@ -16,9 +19,12 @@ from inferdbg.facts.snapshot import Snapshot
 SCHEMA = "inferdbg.snapshot.v1"
 
 
-def as_json(snapshot: Snapshot, findings: Sequence[Finding], *, blocks: bool) -> dict[str, object]:
-    """Plain values. ``blocks``: with ``kvcache.state`` and the other columns, and ``requests.items[].blocks``; each
-    request has ``block_count`` in any case."""
+def as_json(
+    snapshot: Snapshot, findings: Sequence[Finding], problem: InferdbgError | None = None, *, blocks: bool
+) -> dict[str, object]:
+    """Plain values. ``problem``: what ails the source, told beside the others as ``problem`` and ``hint``. ``blocks``:
+    with ``kvcache.state`` and the other columns, and ``requests.items[].blocks``; each request has ``block_count`` in
+    any case."""
     found = _object(snapshot)
     kvcache, requests = snapshot.kvcache, snapshot.requests
     if kvcache is not None:
@@ -33,7 +39,8 @@ def as_json(snapshot: Snapshot, findings: Sequence[Finding], *, blocks: bool) ->
             for request in requests.items
         ]
         found["requests"] = _object(requests) | {"items": items}
-    return {"schema": SCHEMA, "snapshot": found, "findings": [_object(finding) for finding in findings]}
+    ails = {"problem": problem.message, "hint": problem.hint} if problem is not None else {}
+    return {"schema": SCHEMA, "snapshot": found, "findings": [_object(finding) for finding in findings], **ails}
 
 
 def _object(value: msgspec.Struct) -> dict[str, object]:

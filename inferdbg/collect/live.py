@@ -23,8 +23,8 @@ of what it costs alone. The columns of a large pool are megabytes: then they wai
 class LiveSource:
     """``advance`` asks the probes and may run on another thread than ``window``.
 
-    ``recording``: gets every Snapshot too. When it fails, ``advance`` raises its InferdbgError once, and the live
-    source goes on without it. ``remember``: whether one can scrub back; else only the last moment can be shown, which
+    ``recording``: gets every Snapshot too. When it fails, the live source goes on without it, and ``problem`` says so
+    from then on. ``remember``: whether one can scrub back; else only the last moment can be shown, which
     costs less.
     """
 
@@ -34,8 +34,7 @@ class LiveSource:
         self, collector: Collector, *, recording: RecordingWriter | None = None, remember: bool = True
     ) -> None:
         self.recording = recording
-        self.lost: InferdbgError | None = None
-        """Why nothing is recorded any more."""
+        self.problem: InferdbgError | None = None
         self._collector = collector
         self._history = History() if remember else None
         self._replay = None if self._history is None else Past(self._history)
@@ -62,8 +61,8 @@ class LiveSource:
             try:
                 self.recording.write(snapshot)
             except InferdbgError as error:
-                self.recording, self.lost = None, error
-                raise
+                self.recording = None
+                self.problem = InferdbgError(f"not recorded any more: {error.message}", error.hint)
         return True
 
     def _keep(self, history: History) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.window import Window
 
 
@@ -18,6 +19,10 @@ class Source(Protocol):
     @property
     def title(self) -> str:
         """What a person calls it: ``pid 58``, ``run.idbg``."""
+
+    @property
+    def problem(self) -> InferdbgError | None:
+        """What ails the source itself, or what it showed last: not recorded any more, damaged, cut off."""
 
     def advance(self) -> bool:
         """Takes in what is new; true when ``span`` grew. May take as long as the slowest probe's deadline, so a

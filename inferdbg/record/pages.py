@@ -44,6 +44,10 @@ class Page(Struct, frozen=True, array_like=True):
     def end(self) -> int:
         return self.start + self.light + self.heavy + self.columns
 
+    @property
+    def first_wall_ns(self) -> int:
+        return self.last_wall_ns - (self.last_ns - self.first_ns)
+
 
 class Frames(NamedTuple):
     """The content of a page, not compressed."""
@@ -67,9 +71,8 @@ class PageStore(Protocol):
 
 def damaged(page: Page, why: str) -> InferdbgError:
     """What to say of a page that cannot be read."""
-    first = page.last_wall_ns - (page.last_ns - page.first_ns)
     return InferdbgError(
-        f"what was recorded from {clock(first)} to {clock(page.last_wall_ns)} is damaged: {why}",
+        f"what was recorded from {clock(page.first_wall_ns)} to {clock(page.last_wall_ns)} is damaged: {why}",
         "the rest can be read: look before or after it",
     )
 

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
+from inferdbg.text import clock
 
 from .codec import Moment, decode_light, decode_whole, event_count, with_events, with_work, work_count
 from .pages import Page, PageStore, damaged
@@ -64,6 +66,8 @@ class Past:
         self._store = store
         self._light: OrderedDict[int, list[Moment]] = OrderedDict()  # by the start of the page
         self._heavy: tuple[Page, list[bytes]] | None = None
+        self.lacking: InferdbgError | None = None
+        """What of the last Window could not be read."""
 
     def span(self) -> tuple[int, int]:
         """mono_ns of the first and the last Snapshot; there must be one."""
@@ -76,10 +80,11 @@ class Past:
         return self._whole(pages, *self._find(pages, at_ns))
 
     def window(self, at_ns: int) -> Window:
-        """What was known at ``at_ns``; damaged stretches before it are left out. InferdbgError when it lies in one."""
-        pages = self._store.pages
-        number, place = self._find(pages, at_ns)
-        now = self._whole(pages, number, place)
+        """What was known at ``at_ns``, as far as it can be read: damaged stretches before it are left out, and what of
+        the moment itself is missing ``lacking`` says. InferdbgError when nothing at all can be read."""
+        pages, self.lacking = self._store.pages, None
+        number, place = self._find_readable(pages, at_ns)
+        now = self._as_whole_as_can_be(pages, number, place)
         budget = Budget()
         budget.spend(step_count(now), work_count(now), event_count(now))
         past: list[Snapshot] = []
@@ -92,8 +97,22 @@ class Past:
     def _find(self, pages: Sequence[Page], at_ns: int) -> tuple[int, int]:
         """Number of the page and of the Snapshot in it."""
         number = max(0, bisect_right(pages, at_ns, key=lambda page: page.first_ns) - 1)
-        moments = self._moments(pages[number])
-        return number, max(0, bisect_right(moments, at_ns, key=lambda moment: moment.snapshot.mono_ns) - 1)
+        return number, self._place(pages[number], at_ns)
+
+    def _find_readable(self, pages: Sequence[Page], at_ns: int) -> tuple[int, int]:
+        """The same; of a damaged page the last moment before it that can be read, else the first after it."""
+        wanted = max(0, bisect_right(pages, at_ns, key=lambda page: page.first_ns) - 1)
+        for number in (*range(wanted, -1, -1), *range(wanted + 1, len(pages))):
+            try:
+                return number, self._place(pages[number], at_ns)
+            except InferdbgError as error:
+                self.lacking = self.lacking or InferdbgError(error.message, "shown is the nearest moment that is whole")
+        raise self.lacking or InferdbgError("nothing is recorded")
+
+    def _place(self, page: Page, at_ns: int) -> int:
+        """Of the newest Snapshot in a page that is not after that, else the first."""
+        moments = self._moments(page)
+        return max(0, bisect_right(moments, at_ns, key=lambda moment: moment.snapshot.mono_ns) - 1)
 
     def _backwards(self, pages: Sequence[Page], number: int, place: int) -> Iterator[tuple[Page, int, Moment]]:
         """The moments before that one, newest first."""
@@ -117,6 +136,18 @@ class Past:
             if work_kept and moment.work_count:
                 snapshot = with_work(snapshot, self._heavy_lines(page)[index])
         return snapshot
+
+    def _as_whole_as_can_be(self, pages: Sequence[Page], number: int, place: int) -> Snapshot:
+        """Without requests and the columns of blocks where these are damaged: they need all that is recorded since
+        they were last told whole, so up to a minute of them goes with one page."""
+        try:
+            return self._whole(pages, number, place)
+        except InferdbgError as error:
+            again = next((page for page in pages[number + 1 :] if page.whole), None)
+            hint = f"they are there again from {clock(again.first_wall_ns)}" if again is not None else ""
+            self.lacking = self.lacking or InferdbgError(f"without blocks and requests: {error.message}", hint)
+            page = pages[number]
+            return replace(self._dressed(page, place, self._moments(page)[place], Budget()), requests=None)
 
     def _whole(self, pages: Sequence[Page], number: int, place: int) -> Snapshot:
         page = pages[number]

@@ -65,7 +65,8 @@ class Recording:
         if not self.pages:
             self.close()
             raise InferdbgError(
-                f"{self.path} holds no readable Snapshot", "the recorder was ended before it saw anything: record again"
+                f"{self.path} holds no readable Snapshot",
+                "the recorder was ended, or the file cut off, within the first second: record again",
             )
 
     def read_light(self, page: Page) -> bytes:

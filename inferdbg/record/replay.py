@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from inferdbg import text
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.window import Window
 
 from .past import Past
@@ -9,7 +11,7 @@ from .reader import Recording
 
 
 class ReplaySource:
-    """InferdbgError when the recording cannot be read. ``recording.lost`` and ``recording.torn`` say what it lacks."""
+    """InferdbgError when nothing of the recording can be read."""
 
     live = False
 
@@ -17,6 +19,7 @@ class ReplaySource:
         self.recording = Recording(path)
         self._past = Past(self.recording)
         self._seen = False
+        self.problem: InferdbgError | None = None
 
     @property
     def title(self) -> str:
@@ -31,8 +34,21 @@ class ReplaySource:
         return self._past.span()
 
     def window(self, at_ns: int | None = None) -> Window:
-        """InferdbgError when that moment lies in a damaged stretch."""
-        return self._past.window(self.span()[1] if at_ns is None else at_ns)
+        """Of a damaged stretch the nearest moment that can be read; ``problem`` says so then."""
+        last_ns = self.span()[1]
+        at_ns = last_ns if at_ns is None else at_ns
+        window = self._past.window(at_ns)
+        wall_minus_mono = window.now.wall_ns - window.now.mono_ns
+        self.problem = self._past.lacking
+        for before_ns, after_ns in self.recording.lost:
+            if before_ns < at_ns < after_ns:
+                start, end = (text.clock(wall_minus_mono + ns) for ns in (before_ns, after_ns))
+                self.problem = InferdbgError(f"what was recorded between {start} and {end} is damaged")
+        if self.problem is None and self.recording.torn and at_ns >= last_ns:
+            self.problem = InferdbgError(
+                f"{self.title} is cut off here: its recorder was killed, ran out of disk, or is still writing"
+            )
+        return window
 
     def close(self) -> None:
         self.recording.close()

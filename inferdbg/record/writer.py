@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from inferdbg.errors import InferdbgError, RecordingLost
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.text import clock
 
@@ -109,7 +109,7 @@ class RecordingWriter:
         assert self._file is not None
         if not os.fstat(self._file).st_nlink:
             self._give_up()
-            raise RecordingLost(
+            raise InferdbgError(
                 f"{self.part_path} was deleted while it was written: what it held is lost", "record again"
             )
         closed = self._writer.close_page(self._end)
@@ -128,7 +128,7 @@ class RecordingWriter:
         except OSError as error:
             self._give_up()
             until = f"; until {clock(self._pages[-1].last_wall_ns)} all is there" if self._pages else ""
-            raise RecordingLost(
+            raise InferdbgError(
                 f"{self.part_path} cannot be written further: {error.strerror}{until}",
                 "make room and record again, or keep less: --keep 1h --max-bytes 500M",
             ) from error

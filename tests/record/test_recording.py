@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from inferdbg.errors import InferdbgError, RecordingLost
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.record.frames import frame_at
 from inferdbg.record.past import Past
@@ -114,14 +115,64 @@ def test_a_damaged_page_costs_its_own_second_and_says_which(tmp_path: Path) -> N
     data[page.start + page.light // 2] ^= 0xFF
     path.write_bytes(data)
     source = ReplaySource(path)
-    with pytest.raises(InferdbgError, match=r"from \d\d:\d\d:\d\d to \d\d:\d\d:\d\d is damaged"):
-        source.window(page.last_ns)
+    assert source.window(page.last_ns).now == SNAPSHOTS[4]
+    assert re.match(r"what was recorded from \d\d:\d\d:\d\d to \d\d:\d\d:\d\d is damaged", said(source))
     after = [snapshot for snapshot in SNAPSHOTS if snapshot.mono_ns > page.last_ns]
     before = [snapshot for snapshot in SNAPSHOTS if snapshot.mono_ns < page.first_ns]
     assert [source.window(snapshot.mono_ns).now for snapshot in before + after] == before + after
+    assert source.problem is None
     seen = {snapshot.seq for snapshot in source.window().snapshots}
     assert seen == {snapshot.seq for snapshot in before + after}
     source.close()
+
+
+@pytest.mark.parametrize("part", ["heavy", "columns"])
+def test_a_moment_whose_blocks_are_damaged_is_shown_without_and_says_so(tmp_path: Path, part: str) -> None:
+    path = record(tmp_path / "run.idbg", SNAPSHOTS)
+    data = bytearray(path.read_bytes())
+    page = Recording(path).pages[2]
+    at = page.start + page.light + (page.heavy if part == "columns" else 0)
+    data[at + (page.columns if part == "columns" else page.heavy) // 2] ^= 0xFF
+    path.write_bytes(data)
+    source = ReplaySource(path)
+    there = next(snapshot for snapshot in SNAPSHOTS if snapshot.mono_ns == page.last_ns)
+    shown = source.window(there.mono_ns).now
+    assert said(source).startswith("without blocks and requests: what was recorded from")
+    assert (shown.requests, shown.scheduler, shown.pulse) == (None, there.scheduler, there.pulse)
+    assert shown.kvcache is not None
+    assert shown.kvcache.state is None
+    assert shown.kvcache.used_blocks is not None
+    source.close()
+
+
+def test_the_first_moments_may_be_damaged_too(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.idbg", SNAPSHOTS)
+    data = bytearray(path.read_bytes())
+    first, second = Recording(path).pages[:2]
+    data[first.start + first.light // 2] ^= 0xFF
+    path.write_bytes(data)
+    source = ReplaySource(path)
+    assert source.window(first.first_ns).now.mono_ns == second.first_ns
+    assert "is damaged" in said(source)
+    source.close()
+
+
+def test_what_is_cut_off_says_so_at_its_end(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.idbg", SNAPSHOTS, close=False)
+    source = ReplaySource(path)
+    first_ns, last_ns = source.span()
+    source.window()
+    assert "cut off here" in said(source)
+    source.window((first_ns + last_ns) // 2)
+    assert source.problem is None
+    source.window(last_ns)
+    assert "cut off here" in said(source)
+    source.close()
+
+
+def said(source: ReplaySource) -> str:
+    assert source.problem is not None
+    return source.problem.message
 
 
 @pytest.mark.parametrize("part", ["light", "heavy", "columns"])
@@ -139,6 +190,10 @@ def test_damage_without_an_index_is_stepped_over(tmp_path: Path, part: str, wher
     harmed = Recording(path)
     assert harmed.pages == [other for other in recording.pages if other != page]
     assert harmed.lost == [(recording.pages[1].last_ns, recording.pages[3].first_ns)]
+    source = ReplaySource(path)
+    assert source.window(page.first_ns).now.mono_ns == recording.pages[1].last_ns
+    assert said(source).startswith("what was recorded between")
+    source.close()
     for snapshot in read_all(path):
         assert snapshot in SNAPSHOTS
 
@@ -234,7 +289,7 @@ def test_a_file_that_is_deleted_meanwhile_is_not_said_to_be_there(tmp_path: Path
     writer = RecordingWriter(path)
     write_all(writer, SNAPSHOTS)
     path.unlink()
-    with pytest.raises(RecordingLost, match="was deleted while it was written"):
+    with pytest.raises(InferdbgError, match="was deleted while it was written"):
         writer.close()
 
 

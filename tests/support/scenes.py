@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.errors import InferdbgError
 from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.sections.events import Events
 from inferdbg.facts.sections.pulse import Intent
@@ -27,6 +28,7 @@ class Stored:
         self._live = live
         self._seen = len(self._snapshots) if seen is None else seen
         self.title = "pid 58" if live else "run.idbg"
+        self.problem: InferdbgError | None = None
 
     @property
     def live(self) -> bool:

@@ -87,7 +87,7 @@ def timeline_line(frame: Frame, width: int) -> Line:
 
 
 def problem_line(frame: Frame, width: int) -> Line:
-    """Why nothing new could be read, over the last good picture, or why it is not recorded."""
+    """Why nothing new could be read, over the last good picture, or what ails the source."""
     hint = dim(f"  {text.safe(frame.hint)}") if frame.hint else ""
     return crop(line(Span(f" {text.safe(frame.problem)}", "stuck"), hint), width)
 

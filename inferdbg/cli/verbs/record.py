@@ -73,6 +73,8 @@ def command(
         looks = 0
         while True:
             source.advance()
+            if source.problem is not None:
+                raise source.problem
             if not looks:
                 looking.refuse_blindness(source.window())
             looks += 1
