@@ -95,7 +95,7 @@ def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal 
         return None if _known("inferdbg.probes.kv_events.probe") else _missing("KV events")
     if name == "stacks":
         if wanted.depth != "stacks":
-            return Refusal("not asked for", f"inferdbg attach {server.pid or server.url} --depth stacks", chosen=True)
+            return _unasked_stacks(server.pid or server.url)
         return None if _known("inferdbg.probes.stacks") else _missing("stacks")
     if wanted.depth not in (None, "memory", "stacks"):
         return Refusal(
@@ -159,6 +159,15 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
 def stacks_of(roles: Mapping[int, str]) -> "Probe":
     """Of processes, by PID with what they are."""
     return _made("inferdbg.probes.stacks", "Stacks", tuple(roles), tuple(roles.values()))
+
+
+def stacks_of_engine(pid: int, wanted: Wanted) -> "Probe":
+    """Of a bundled engine: its stacks, or what says how to see them."""
+    return stacks_of({pid: "engine"}) if wanted.depth == "stacks" else _stand_in("stacks", _unasked_stacks(pid))
+
+
+def _unasked_stacks(target: int | str | None) -> Refusal:
+    return Refusal("not asked for", f"inferdbg attach {target} --depth stacks", chosen=True)
 
 
 def _expected(server: "FoundServer") -> str:

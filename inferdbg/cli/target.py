@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from inferdbg.cli.depth import Depth, Wanted, depth_of, stacks_of
+from inferdbg.cli.depth import Depth, Wanted, depth_of, stacks_of_engine
 from inferdbg.cli.here import discovered, of_pid, of_url, the_only_one
 from inferdbg.cli.naming import engine_name, is_remains, name_of
 from inferdbg.errors import Exit, InferdbgError
@@ -133,9 +133,7 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
     if depth is not None:
         probes += depth.probes
     elif engine.alive and engine.pid is not None:
-        probes.append(ProcessFiles(engine.pid))
-        if wanted.depth == "stacks":
-            probes.append(stacks_of({engine.pid: "engine"}))
+        probes += [ProcessFiles(engine.pid), stacks_of_engine(engine.pid, wanted)]
     return [_here(probe) if brief else probe for probe in probes]
 
 

@@ -63,13 +63,18 @@ def test_many_dead_are_counted_not_listed() -> None:
 
 
 def test_the_kernel_is_asked_about_living_processes_only() -> None:
-    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes"]
+    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes", "stacks"]
     assert [probe.name for probe in probes_of(DEAD)] == ["engine box"]
 
 
 def test_one_look_starts_no_child() -> None:
-    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True]
-    assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False]
+    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True, False]
+    assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False, False]
+
+
+def test_stacks_that_nobody_asked_for_say_how_to_see_them() -> None:
+    stacks = probes_of(LIVING)[-1].read(0)
+    assert (stacks.status, stacks.hint) == ("absent", f"inferdbg attach {LIVING.pid} --depth stacks")
 
 
 def test_a_server_is_described_in_a_line() -> None:

@@ -85,7 +85,7 @@ def _answered(report: ProbeReport, snapshot: Snapshot) -> str:
     return "now" if ago_ns < SECOND else f"{text.duration(ago_ns)} ago"
 
 
-_OF_OTHERS = ("prefixes", "metrics", "wiring", "stacks")
+_OF_OTHERS = ("prefixes", "metrics", "wiring")
 """Sections that stand in for what a foreign server does not show otherwise."""
 
 
