@@ -10,6 +10,7 @@ from inferdbg.errors import Exit, InferdbgError
 
 if TYPE_CHECKING:
     from inferdbg.collect.probe import Probe
+    from inferdbg.probes.discovery import FoundEngine
     from inferdbg.probes.servers import FoundServer
 
 DepthName = Literal["reported", "stacks", "memory", "events"]
@@ -75,6 +76,23 @@ def depth_of(server: "FoundServer", wanted: Wanted) -> Depth:
     deepest = used[0] if used else None
     costs = [f"depth {name}: {COSTS[name]}" for name in used if name in (deepest, "stacks", "events")]
     return Depth(tuple(used), (*probes, *last), (*costs, *words))
+
+
+def depth_of_engine(engine: "FoundEngine", wanted: Wanted) -> Depth | None:
+    """Of a bundled engine: None where its black box is read, which tells more than any depth. Raises InferdbgError."""
+    if wanted.depth in (None, "stacks"):
+        return None
+    to_type = f"inferdbg attach {engine.pid or engine.box_path}"
+    if wanted.depth != "reported":
+        raise InferdbgError(
+            f"depth {wanted.depth} is for other people's servers: the black box of this engine tells all of it",
+            to_type,
+            Exit.USAGE,
+        )
+    if engine.url is None or not engine.alive:
+        raise InferdbgError("depth reported cannot be had: the engine does not answer HTTP", to_type)
+    probe = _made("inferdbg.probes.reported.probe", "Reported", engine.url, "inferdbg")
+    return Depth(("reported",), (probe,), (f"depth reported: {COSTS['reported']}",))
 
 
 class Refusal(NamedTuple):

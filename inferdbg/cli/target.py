@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from inferdbg.cli.depth import Depth, Wanted, depth_of, stacks_of_engine
+from inferdbg.cli.depth import Depth, Wanted, depth_of, depth_of_engine, stacks_of_engine
 from inferdbg.cli.here import discovered, of_pid, of_url, the_only_one
 from inferdbg.cli.naming import engine_name, is_remains, name_of
 from inferdbg.errors import Exit, InferdbgError
@@ -115,7 +115,7 @@ def depth_in_use(engine: "Engine", wanted: Wanted = DEEPEST) -> Depth | None:
     """How deep a server is looked into; None of an engine whose black box tells all. Raises InferdbgError."""
     from inferdbg.probes.servers import FoundServer
 
-    return depth_of(engine, wanted) if isinstance(engine, FoundServer) else None
+    return depth_of(engine, wanted) if isinstance(engine, FoundServer) else depth_of_engine(engine, wanted)
 
 
 def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False) -> list["Probe"]:
@@ -123,11 +123,12 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
     from inferdbg.probes.engine_box import EngineBox
     from inferdbg.probes.processes import ProcessFiles
     from inferdbg.probes.server_files import ServerFiles
+    from inferdbg.probes.servers import FoundServer
 
     probes: list[Probe] = []
-    if engine.box_path is not None:
-        probes.append(EngineBox(engine.box_path, whole=brief))
     depth = depth_in_use(engine, wanted)
+    if engine.box_path is not None and (depth is None or isinstance(engine, FoundServer)):
+        probes.append(EngineBox(engine.box_path, whole=brief))
     if depth is not None and engine.pid is not None:
         probes.append(ServerFiles(engine.pid, engine_name(engine), engine.url, not engine.alive))
     if depth is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from inferdbg.cli.depth import Wanted
 from inferdbg.cli.here import joined, nothing_found, the_only_one
 from inferdbg.cli.naming import line_of, name_of
 from inferdbg.cli.target import brief_source, engine_of, probes_of, source_of, source_of_file
@@ -70,6 +71,15 @@ def test_the_kernel_is_asked_about_living_processes_only() -> None:
 def test_one_look_starts_no_child() -> None:
     assert [probe.isolated for probe in probes_of(LIVING)] == [False, True, False]
     assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False, False]
+
+
+def test_depth_reported_of_a_bundled_engine_reads_no_box_and_the_others_are_refused() -> None:
+    probes = probes_of(LIVING, Wanted("reported"))
+    assert [probe.name for probe in probes] == ["processes", "reported"]
+    with pytest.raises(InferdbgError, match="depth memory is for other people's servers"):
+        probes_of(LIVING, Wanted("memory"))
+    with pytest.raises(InferdbgError, match="does not answer HTTP"):
+        probes_of(DEAD, Wanted("reported"))
 
 
 def test_stacks_that_nobody_asked_for_say_how_to_see_them() -> None:

@@ -37,7 +37,7 @@ def check(window: Window) -> Iterator[Finding]:
         evidence=tuple(_evidence(window, starved)),
         next_step=_advice(window),
         since_ns=_since(window, starved),
-        explains=("queue_full",),
+        explains=("queue_full", "long_queue") if hurts else (),
     )
 
 
