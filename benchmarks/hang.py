@@ -13,6 +13,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, NamedTuple
 
@@ -62,6 +63,11 @@ def median_step_ns(found: dict[str, Any]) -> float:
 def run(case: Case) -> tuple[bool, str]:
     """Whether it was named in time, and a line about it."""
     options = ["tiny", "--port", "0", "--json", *(["--fault", case.fault] if case.fault else [])]
+    with tempfile.TemporaryDirectory(prefix="hang-", dir="/dev/shm") as folder:
+        return _run(case, [*options, "--blackbox-dir", folder])
+
+
+def _run(case: Case, options: list[str]) -> tuple[bool, str]:
     with subprocess.Popen([*COMMAND, "serve", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]

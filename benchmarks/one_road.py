@@ -38,6 +38,7 @@ class StandingStill:
 
     live = False
     title = "the engine"
+    problem = None
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -58,6 +59,7 @@ class StandingStill:
 def watch(seconds: float, path: Path) -> tuple[Source, list[Snapshot]]:
     """The live source, its engine gone, and every Snapshot it saw; the recording lies at ``path``."""
     options = ["serve", "tiny", "--port", "0", "--num-blocks", "96", "--max-running", "12", "--json"]
+    options += ["--blackbox-dir", str(path.parent / "boxes")]
     with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
@@ -111,7 +113,7 @@ def same_pictures(seen: Sequence[Snapshot], live: Source, replay: Source) -> tup
 
 def main(arguments: list[str]) -> int:
     seconds = float(arguments[arguments.index("--seconds") + 1]) if "--seconds" in arguments else 20.0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="road-", dir="/dev/shm") as folder:
         path = Path(folder) / "run.idbg"
         live, seen = watch(seconds, path)
         replay = ReplaySource(path)

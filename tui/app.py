@@ -2,6 +2,7 @@
 
 import gc
 import select
+import signal
 import sys
 from asyncio import get_running_loop
 from collections import deque
@@ -23,7 +24,7 @@ from inferdbg.errors import InferdbgError
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND
 
-from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line
+from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line, trouble
 from .driver import Driver
 from .feed import Diagnose, Feed, FeedThread, Wish
 from .frame import Frame
@@ -40,6 +41,7 @@ TERMINAL_EVERY_S = 2.0
 
 
 _NEXT = "server.next"
+_TABS = [(str(index + 1), view.title) for index, view in enumerate(VIEWS)]
 _EDGES = ("header", "problem", "timeline", "keys")
 
 
@@ -83,6 +85,7 @@ class App(TextualApp[bool]):
         bound(_NEXT, "e", "next_server", "server", "The next server, where top found several", shown="e"),
         bound("find", "slash", "find", "find", "Look for something in this view", shown="/"),
         bound("help", "question_mark,f1", "help", "help", "All keys and what the marks mean", shown="?"),
+        bound("suspend", "ctrl+z", "suspend_process", "to the background", "Back to the shell; fg returns", first=True),
         bound("quit", "q,ctrl+c", "quit", "quit", "Leave; the target goes on as before", shown="q"),
     ]
 
@@ -141,6 +144,7 @@ class App(TextualApp[bool]):
         self.view.focus()
         if self.frame is not None:
             self.view.show(self.frame)
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # back from the shell
         if sys.__stdin__ is not None and sys.__stdin__.isatty():
             self.set_interval(TERMINAL_EVERY_S, self._end_without_a_terminal)
 
@@ -211,17 +215,19 @@ class App(TextualApp[bool]):
     def _draw_edges(self) -> None:
         """What changes with the view and the size."""
         width = self.size.width
-        self._edge("tabs", tabs_line([(str(i + 1), v.title) for i, v in enumerate(VIEWS)], self.current.title, width))
         self._edge("keys", keys_line(*self._keys(), width))
         if self.frame is not None:
             self._draw_moment(self.frame)
         else:
+            self._edge("tabs", tabs_line(_TABS, self.current.title, width))
             self._edge("header", line(" inferdbg ", dim(f"looking at {text.safe(self._subject)} …")))
 
     def _draw_moment(self, frame: Frame) -> None:
         """What changes with every Frame."""
         width = self.size.width
         self._edge("header", header_line(frame, width))
+        ails = () if self.current is VIEWS[0] else trouble(frame)
+        self._edge("tabs", tabs_line(_TABS, self.current.title, width, ails))
         for id, shown, draw in (
             ("problem", bool(frame.problem), problem_line),
             ("timeline", frame.mode in ("paused", "playing"), timeline_line),
@@ -301,6 +307,8 @@ def run(
     app = App(source, diagnose, interval_s, at_ns, place)
     app.starting = True
     to_next = app.run()
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        signal.signal(number, signal.SIG_DFL)  # Textual's would hold the screen and all it showed, for ever
     if app.failure is not None:
         raise app.failure
     return to_next is True

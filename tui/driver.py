@@ -2,7 +2,6 @@
 
 import os
 import select
-import signal
 from codecs import getincrementaldecoder
 
 from textual._xterm_parser import XTermParser
@@ -43,10 +42,3 @@ class Driver(LinuxDriver):
                 typing -= 1
             for message in parser.tick():  # an escape that nothing followed is a key
                 self.process_message(message)
-
-    def close(self) -> None:
-        """Also gives back what was taken when it was made: these handlers would hold a screen and all that it showed,
-        after the next one was opened too."""
-        super().close()
-        for number in (signal.SIGTSTP, signal.SIGCONT):
-            signal.signal(number, signal.SIG_DFL)

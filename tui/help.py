@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.keys import format_key
 from textual.screen import ModalScreen
 
-from .drawing.marks import LEGEND
+from .drawing.marks import LEGEND, TRENDS
 from .ink import NOTHING, Line, Span, boxed, dim, fit_text, line, paragraph
 from .lineview import LineView
 from .view import View, bound
@@ -54,7 +54,7 @@ class Help(ModalScreen[None]):
         inner = width - 4
         lines = [*_section(self._current.title, self._current.about, self._current.BINDINGS, inner), NOTHING]
         lines += [*_section("everywhere", _TIME, self._general, inner), NOTHING]
-        lines += [*paragraph(LEGEND, inner, "dim"), NOTHING]
+        lines += [*paragraph(LEGEND, inner, "dim"), *paragraph(TRENDS, inner, "dim"), NOTHING]
         for view in self._views:
             if view is not self._current:
                 lines += [*_section(view.title, view.about, view.BINDINGS, inner), NOTHING]

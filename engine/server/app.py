@@ -139,7 +139,7 @@ class Api:
             vocabulary = int(self._facts.model["vocabulary"] or 0)
             wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
             if wrong is not None:
-                raise Refusal(400, f"token id {wrong} is not below {vocabulary}, the vocabulary's size", param="prompt")
+                raise Refusal(400, f"token id {wrong} is not one of 0 to {vocabulary - 1}", param="prompt")
             return prompt
         if len(prompt) <= LONG_TEXT:
             return self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens)

@@ -140,11 +140,13 @@ def sampling_params(body: CompletionBody | ChatBody, *, room: int, default_max_t
             param=name,
             code="context_length_exceeded",
         )
+    if body.max_tokens is not None and body.max_tokens < 1:
+        max_tokens = body.max_tokens  # refused below, also where the other name is used instead
     try:
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=_or(body.temperature, 1.0),
-            top_k=max(0, _or(body.top_k, 0)),  # -1 is off, as in vLLM
+            top_k=0 if body.top_k == -1 else _or(body.top_k, 0),  # -1 is off, as in vLLM
             top_p=_or(body.top_p, 1.0),
             seed=body.seed,
             stop=_stops(body),

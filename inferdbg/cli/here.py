@@ -69,12 +69,20 @@ def the_only_one(found: "Found") -> "Engine":
     """Raises InferdbgError when there is none, or more than one that lives."""
     here = living(found)
     if len(here) > 1:
-        listed = "\n".join(f"inferdbg attach {handle_of(engine)}   {line_of(engine)}" for engine in here)
+        listed = "\n".join(f"inferdbg {_verb()} {handle_of(engine)}   {line_of(engine)}" for engine in here)
         kind = "servers" if found.servers else "engines"
         raise InferdbgError(f"{len(here)} {kind} run here: name one", listed, Exit.USAGE)
     if not here:
         raise nothing_found(found)
     return here[0]
+
+
+def _verb() -> str:
+    """What was typed."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    return (context.info_name if context is not None else None) or "attach"
 
 
 def nothing_found(found: "Found") -> InferdbgError:

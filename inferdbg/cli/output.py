@@ -19,6 +19,11 @@ class Output:
     colour: bool = True
     _progress_width: int = field(default=0, init=False)
 
+    @property
+    def has_screen(self) -> bool:
+        """Whether data goes to a terminal that can be drawn on."""
+        return self.data.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+
     def show(self, words: str) -> None:
         """Data, with a newline. Raises BrokenPipeError at once when nobody reads any more."""
         self.data.write(words)

@@ -25,6 +25,7 @@ class Given:
     def __init__(self, snapshots: Sequence[Snapshot], *, live: bool = False) -> None:
         self.live = live
         self.title = "given"
+        self.problem = None
         self.looks = 0
         self._snapshots = snapshots
 

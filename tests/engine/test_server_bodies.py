@@ -71,6 +71,7 @@ def test_a_wrong_type_names_its_field(fields: dict[str, object], param: str) -> 
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.5}, "top_p"),
         ({"top_k": -2, "temperature": -1}, "temperature"),
+        ({"top_k": -2}, "top_k"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 101}, "max_tokens"),
         ({"n": 0}, "n"),

@@ -363,3 +363,14 @@ async def test_e_does_nothing_where_one_server_is_all_there_is() -> None:
         await pilot.press("e")
         await pilot.press("q")
     assert app.return_value is None
+
+
+@awaited
+async def test_every_view_says_what_is_wrong() -> None:
+    app = opened(PRESSED, scenes.PRESSURE)
+    async with app.run_test(size=(120, 24)) as pilot:
+        await until(pilot, drawn)
+        assert "SLOW" not in edge_text(app, "tabs")
+        for key in "23456":
+            await pressed_keys(pilot, key)
+            await until(pilot, lambda app: "● SLOW KV cache is the bottleneck" in edge_text(app, "tabs"))

@@ -56,6 +56,15 @@ class Terminal:
         self.child.send_signal(signal.SIGWINCH)
         self.settle()
 
+    def leave_for_the_shell(self) -> None:
+        """Ctrl-Z, and a shell that draws over everything until we are called back."""
+        os.write(self._end, b"\x1a")
+        until_s = time.monotonic() + DEADLINE_S
+        while Path(f"/proc/{self.child.pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < until_s
+            self.settle()
+        self._screen.reset()
+
     def cells(self) -> list[list[Cell]]:
         screen = self._screen
         rows = [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)]
@@ -136,6 +145,15 @@ def test_pictures_that_come_meanwhile_stay_under_an_open_help(recording: Path) -
         assert box(shown.text) == help_alone
         shown.watch(b"\x1b", 1.0)
         assert "playing" in shown.text
+
+
+def test_back_from_the_shell_everything_is_drawn_anew(recording: Path) -> None:
+    with terminal(recording) as shown:
+        before = shown.cells()
+        shown.leave_for_the_shell()
+        shown.child.send_signal(signal.SIGCONT)
+        shown.settle(lambda text: "verdict" in text and "quit" in text)
+        assert shown.cells() == before
 
 
 def test_one_screen_after_the_other_and_none_stays_in_memory(recording: Path) -> None:

@@ -7,6 +7,7 @@ from inferdbg.facts.window import Window
 
 from ..frame import Frame
 from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, width_of
+from .verdict import verdict
 
 _KERNEL = "processes"
 """What it tells is told of any process."""
@@ -92,12 +93,21 @@ def problem_line(frame: Frame, width: int) -> Line:
     return crop(line(Span(f" {text.safe(frame.problem)}", "stuck"), hint), width)
 
 
-def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int) -> Line:
-    """Views with their keys; ``titles`` are (key, title) in order."""
+def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int, trouble: Line = ()) -> Line:
+    """Views with their keys; ``titles`` are (key, title) in order. Behind them as much of ``trouble`` as there is room
+    for."""
     spans: list[Span] = [Span(" ")]
     for key, title in titles:
         spans.append(Span(f" {key} {title} ", "tab-on" if title == current else "tab"))
-    return line(*spans)
+    return crop(line(*spans, "  ", *trouble), width) if trouble else line(*spans)
+
+
+def trouble(frame: Frame) -> Line:
+    """The verdict for views that do not show it: nothing while nothing is wrong."""
+    if not frame.findings or frame.findings[0].severity == "note":
+        return ()
+    said = verdict(frame.window, frame.findings)
+    return line(Span(f"● {said.word} ", said.ink), said.sentence)
 
 
 def keys_line(keys: Sequence[tuple[str, str]], always: Sequence[tuple[str, str]], width: int) -> Line:

@@ -11,6 +11,7 @@ STALE_NS = 2 * SECOND
 _PROVENANCE = {"measured": "", "reported": "r", "modelled": "m", "inferred": "~"}
 
 LEGEND = "r reported by the server · m modelled · ~ inferred · 4s that old · no mark: measured"
+TRENDS = "▲ p95 of the last 10 s is a quarter above that of the minute · ▼ a fifth below"
 
 
 def age(ns: int) -> str:

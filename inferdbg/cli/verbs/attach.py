@@ -71,7 +71,7 @@ def command(
     interrupted_by_signals()
     if object_path is not None:
         return _object(out, target_name, object_path, as_json=as_json)
-    brief = as_json or once or not out.data.isatty()
+    brief = as_json or once or not out.has_screen
     if record is not None and brief:
         raise InferdbgError("one look is not recorded", "inferdbg record keeps what is seen over a time", Exit.USAGE)
     with contextlib.closing(_source(out, target_name, wanted, record, force=force, brief=brief)) as source:

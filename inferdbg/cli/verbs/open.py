@@ -32,7 +32,7 @@ def command(
     --once and --json show one moment (the last, or --at) and exit with 0 when all was well, 1 when something was wrong.
     """
     interrupted_by_signals()
-    brief = as_json or once or not out.data.isatty()
+    brief = as_json or once or not out.has_screen
     with contextlib.closing(target.source_of_file(file, brief=brief)) as source:
         at_ns = looking.moment_of(source, at)
         if as_json:

@@ -74,7 +74,7 @@ def command(
             out.say(f"also here: {naming.line_of(server)}")
     for engine in found.engines:
         if engine.state == "dead" and engine.age_ns < DIED_LATELY_NS:
-            out.say(f"died lately: {naming.line_of(engine)}   inferdbg attach {naming.handle_of(engine)}")
+            out.say(f"died lately: {naming.line_of(engine)}   inferdbg attach {engine.box_path}")
     for box in found.broken:
         out.say(f"also here: {box.why}")
     while True:
@@ -114,7 +114,7 @@ def _show(
     for words in depth.words if depth is not None else ():
         out.say(words)
     with contextlib.closing(target.engine_source(engine, keep())) as source:
-        if out.data.isatty():
+        if out.has_screen:
             return looking.on_screen(source, interval_ns, place=place)
         _until(ready, source, interval_ns)
         looking.as_text(out, source)
