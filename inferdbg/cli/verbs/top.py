@@ -149,7 +149,8 @@ def _after(engine: "Engine", living: "list[Engine]") -> "Engine":
 
 def _load(engine: "Engine") -> tuple[int, int]:
     """Requests in it, and how long ago it started: the youngest of equals."""
-    with contextlib.closing(target.brief_source(engine, Wanted("reported"))) as source:
+    cheapest = Wanted("reported") if engine.box_path is None else target.DEEPEST
+    with contextlib.closing(target.brief_source(engine, cheapest)) as source:
         source.advance()
         scheduler = source.window().now.scheduler
     busy = (scheduler.running or 0) + (scheduler.waiting or 0) if scheduler is not None else 0
