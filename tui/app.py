@@ -36,6 +36,10 @@ from .views import VIEWS
 
 _COLLECT_AFTER = 4_000
 """Objects; seconds of a busy server."""
+_M_MMAP_THRESHOLD = -3  # malloc.h of glibc
+_LARGE = 1 << 20
+"""Bytes, as what all columns of a large pool take together: that comes and goes, and among small things that stay it
+would leave holes, ten megabytes of them after minutes."""
 TERMINAL_EVERY_S = 2.0
 """How often it is asked whether the terminal is still there."""
 
@@ -323,7 +327,12 @@ def _hung_up(terminal: int) -> bool:
 
 def _settled() -> None:
     """What was loaded stays until the end: from now on the collector only looks at what came after it, and seldom:
-    what is read and drawn has no cycles."""
+    what is read and drawn has no cycles. And what is large is kept apart."""
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     gc.enable()
+    import ctypes  # what takes time to load, after the first picture
+
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_MMAP_THRESHOLD, _LARGE)  # pages of their own, given back when free
