@@ -93,4 +93,7 @@ def test_one_that_died_is_named_beside_one_that_lives(tmp_path: Path) -> None:
         gone.process.wait()
         top = inferdbg("top", "--blackbox-dir", str(tmp_path))
         assert f"pid {here.process.pid}" in top.out
-        assert f"inferdbg attach {gone.process.pid}" in top.err.partition("died lately: ")[2].splitlines()[0]
+        said = top.err.partition("died lately: ")[2].splitlines()[0]
+        assert f"pid {gone.process.pid} " in said
+        to_type = said.partition("   inferdbg ")[2].split()
+        assert "DEAD" in inferdbg(*to_type, "--once").out
