@@ -42,7 +42,10 @@ class Feed:
         self._at_ns = at_ns
         self._playing = source.live and at_ns is None
         self._still = False  # nothing new came
+        self._grew = True
         self._seen: Window | None = None
+        self._seen_at_ns: int | None = None  # the moment that it was asked for
+        self._ails: InferdbgError | None = None  # the source's problem there
         self._findings: tuple[Finding, ...] = ()
         self._diagnosed: Snapshot | None = None
         self._sent: Frame | None = None
@@ -53,7 +56,8 @@ class Feed:
         Raises InferdbgError when nothing could be read yet; later such an error goes into the Frame."""
         problem: InferdbgError | None = None
         try:
-            self._still = not self._source.advance() and self._source.live
+            self._grew = self._source.advance()
+            self._still = not self._grew and self._source.live
         except InferdbgError as error:
             if self._seen is None:
                 raise
@@ -125,9 +129,12 @@ class Feed:
         return next((s.mono_ns for s in window.snapshots if s.mono_ns > now_ns), last_ns)
 
     def _window(self) -> Window:
-        window = self._source.window(self._at_ns)
-        if self._seen is None or window.now is not self._seen.now:
-            self._seen = window
+        moved = self._at_ns != self._seen_at_ns or (self._at_ns is None and self._grew)
+        if self._seen is None or moved:  # to read a moment of a recording takes tens of milliseconds
+            window = self._source.window(self._at_ns)
+            self._seen_at_ns, self._ails = self._at_ns, self._source.problem
+            if self._seen is None or window.now is not self._seen.now:
+                self._seen = window
         if self._diagnosed is not self._seen.now and not (self._playing and self._thought_lately(self._seen.now)):
             found = self._diagnose(self._seen)
             self._findings = tuple(finding for finding in found if not self._next_look_tells(finding))
@@ -150,7 +157,7 @@ class Feed:
         if self._at_ns is not None:
             self._at_ns = max(span[0], self._at_ns)  # the beginning of a live source is forgotten
         window = self._window()
-        problem = problem or self._source.problem
+        problem = problem or (self._source.problem if self._source.live else self._ails)
         frame = Frame(
             window,
             self._findings,

@@ -169,6 +169,27 @@ def test_a_source_that_fails_later_leaves_the_last_picture_and_says_why() -> Non
     assert bad.window.now is good.window.now
 
 
+class Counted(Stored):
+    windows = 0
+
+    def window(self, at_ns: int | None = None) -> Window:
+        self.windows += 1
+        return super().window(at_ns)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_moment_that_is_held_is_read_once(live: bool) -> None:
+    source = Counted(SNAPSHOTS, live=live)
+    feed, _ = fed(source)
+    feed.tick()
+    feed.obey(Wish("scrub", -SECOND))
+    before = source.windows
+    for _ in range(5):
+        assert feed.tick() is None
+    assert source.windows == before
+    assert shown(feed.obey(Wish("scrub", -SECOND))).window.now.mono_ns < SNAPSHOTS[-1].mono_ns - SECOND
+
+
 class LosingItsRecording(Stored):
     """As a live source whose disk is full."""
 
