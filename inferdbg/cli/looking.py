@@ -27,9 +27,12 @@ RATES_S = 0.5
 _MOST_PAUSES = 5
 
 
-def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None, place: str = "") -> bool:
+def on_screen(
+    source: "Source", interval_ns: int, at_ns: int | None = None, *, place: str = "", recorded: bool = False
+) -> bool:
     """Until the person leaves; a moment that was asked for is held at first. True when the next of several servers is
-    to be shown, of which this one is at ``place``, ``1/3``. Raises what ended the recording of it."""
+    to be shown, of which this one is at ``place``, ``1/3``. Raises what ended the recording of it, if it is
+    ``recorded``."""
     gc.disable()  # loading makes no garbage, and looking for it takes a tenth of the time until the first picture
     try:
         from inferdbg.diagnosis.diagnose import diagnose
@@ -41,7 +44,7 @@ def on_screen(source: "Source", interval_ns: int, at_ns: int | None = None, plac
     finally:
         gc.unfreeze()  # what the screen froze when it stood, itself among it
         gc.enable()
-    if source.live and source.problem is not None:
+    if recorded and source.problem is not None:
         raise source.problem
     if to_next:
         gc.collect()  # one screen and all it remembers, before the next

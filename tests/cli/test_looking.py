@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from inferdbg.cli.looking import LONGER_LOOK_S, look, moment_of, refuse_blindness
+from inferdbg.cli.looking import LONGER_LOOK_S, look, moment_of, on_screen, refuse_blindness
 from inferdbg.config import Moment
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.facts.provenance import Origin, ProbeReport
@@ -25,7 +25,7 @@ class Given:
     def __init__(self, snapshots: Sequence[Snapshot], *, live: bool = False) -> None:
         self.live = live
         self.title = "given"
-        self.problem = None
+        self.problem: InferdbgError | None = None
         self.looks = 0
         self._snapshots = snapshots
 
@@ -167,3 +167,14 @@ def test_a_step_that_only_we_have_timed_is_looked_at_until_it_moves_or_is_called
     _, findings = look(Given(looks, live=True), rates=False, pause=pauses.append)
     assert "step_stalled" in [finding.cause for finding in findings]
     assert 3 <= len(pauses) <= 5
+
+
+def test_a_recording_that_was_lost_ends_the_screen_with_an_error_of_the_dead_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inferdbg.tui.app.run", lambda *args: False)
+    source = Given(_BUSY)
+    source.problem = InferdbgError("not recorded any more: no space")
+    with pytest.raises(InferdbgError, match="no space"):
+        on_screen(source, SECOND, recorded=True)
+    assert not on_screen(source, SECOND)

@@ -79,7 +79,8 @@ def command(
             return looking.as_object(out, source, blocks=blocks)
         if brief:
             return looking.as_text(out, source)
-        looking.on_screen(source, interval_ns)
+        recorded = record is not None and not target.is_recording(target_name)
+        looking.on_screen(source, interval_ns, recorded=recorded)
     return Exit.FINE
 
 

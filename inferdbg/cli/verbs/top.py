@@ -115,7 +115,7 @@ def _show(
         out.say(words)
     with contextlib.closing(target.engine_source(engine, keep())) as source:
         if out.has_screen:
-            return looking.on_screen(source, interval_ns, place=place)
+            return looking.on_screen(source, interval_ns, place=place, recorded=source.recording is not None)
         _until(ready, source, interval_ns)
         looking.as_text(out, source)
     return False
