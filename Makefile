@@ -13,7 +13,7 @@ help:
 	@echo "make test-real look at the real servers of make real (about 10 minutes)"
 	@echo "make check    the gates: format, lint, types, imports, tests"
 	@echo "make real     install a real vLLM (CPU) and llama.cpp in .real/, for the tests that look at them (3.6 GB)"
-	@echo "make shows    the long proofs: correctness matrix, invariants, 300 kills, hangs"
+	@echo "make shows    the long proofs: correctness matrix, invariants, 300 kills, hangs; real servers, after make real"
 	@echo "make bench    every figure of speed, cost and memory"
 	@echo "make setup    only set everything up"
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.memory_truth import load
 from tests.real import install
-from tests.real.memory_truth import load
 from tests.real.servers import SMALL_POOL, RealServer, vllm
 
 BOUND_S = 2.0

@@ -26,6 +26,8 @@ SHOWS = (
     Item("crash", "300 kills under load: 300 readable black boxes, every disagreement covered by the intent"),
     Item("hang", "a wedged step is seen from outside within max(2 s, 5 x a normal step)"),
     Item("beside_others", "a real vLLM with a stopped engine core: named in 2 s; what other monitors say beside it"),
+    Item("memory_truth", "10,000 readings of a real vLLM are what its scheduler had; its clients notice nothing"),
+    Item("real_servers", "a real vLLM and llama.cpp in every state; KV events against the pool; core files"),
     Item("one_road", "decode(encode(snapshot)) is equal, and live and recording draw the same SVG"),
 )
 

@@ -1,6 +1,6 @@
 """Is what is read from vLLM's memory what vLLM's scheduler had in that step? And does a client notice the reading?
 
-    python -m tests.real.memory_truth [--readings 10000] [--minutes 30] [--tiny] [--gaps-only]     needs `make real`
+    python -m benchmarks.memory_truth [--readings 10000] [--minutes 30] [--tiny] [--gaps-only]     needs `make real`
 
 The plug-in writes down the exact state after each schedule() and update_from_output() (probes/vllm_plugin/truth.py).
 Every reading that is called consistent is compared with the line of its step, field by field. Wrong ones must not be;
@@ -39,9 +39,8 @@ from inferdbg.probes.memory.engine import Engine
 from inferdbg.probes.memory.look import Look
 from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.vllm_plugin.carry import package_files
-
-from .install import model_of_135m, tiny_model
-from .servers import SMALL_POOL, RealServer, vllm
+from tests.real.install import VLLM, installed, model_of_135m, tiny_model
+from tests.real.servers import SMALL_POOL, RealServer, vllm
 
 MOST_LABELLED = 0.05
 STOPPED_EVERY = 25
@@ -62,7 +61,7 @@ class Taken(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.real.memory_truth")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory_truth")
     parser.add_argument("--readings", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--tiny", action="store_true")
@@ -71,6 +70,9 @@ def main(arguments: list[str]) -> int:
     wanted = parser.parse_args(arguments)
     if wanted.read_as_told is not None:
         return read_as_told(wanted.read_as_told)
+    if not installed("vllm", VLLM):
+        print("there is no vLLM to look at: make real")
+        return 1
     model = tiny_model() if wanted.tiny else model_of_135m()
     with tempfile.TemporaryDirectory() as name:
         told = wanted.gaps_only or _right(Path(name), wanted.readings, 60 * wanted.minutes, model)
@@ -220,7 +222,7 @@ def gaps(server: RealServer) -> bool:
 @contextlib.contextmanager
 def _reader(core: int) -> Iterator[Callable[[bool], None]]:
     """A process that reads the engine core at 10 Hz while it is told to."""
-    program = [sys.executable, "-m", "tests.real.memory_truth", "--read-as-told", str(core)]
+    program = [sys.executable, "-m", "benchmarks.memory_truth", "--read-as-told", str(core)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
