@@ -1,7 +1,7 @@
 """Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -114,14 +114,13 @@ class Looker:
         wanted = set(shown) | set(others[:MOST_SHOWN])
         chosen_pairs = [pair for pair in pairs if pair[1] in wanted]
         rows, doubtful = self._rows(chosen_pairs, held)
-        id_of = {address: row.id for address, row in rows.items()}
         waiting = [one for queue in queues for one in queue]
         return Look(
             rows=tuple(rows.values()),
             total=len(pairs),
             running=len(running),
             waiting_total=len(set(waiting) | set(deferred)),
-            waiting=tuple(id_of[one] for one in waiting if one in id_of),
+            waiting=tuple(rows[one].id for one in waiting if one in rows),
             free_blocks=self._free_blocks(),
             scheduled=self._scheduled(step, {row.key: row.id for row in rows.values()}) if step is not None else None,
             pool=self._pool() if pool else None,
@@ -161,14 +160,13 @@ class Looker:
         unknown: list[Value] = [None] * len(addresses)
         told = [take(found.values[columns[ours]] if ours in columns else unknown) for ours, take in _ROW.items()]
         running, blocks = [address in held for address in addresses], [tables.get(key, b"") for key in keys]
-        rows = map(Row._make, zip(*told, keys, running, blocks, strict=True))
-        sound = (~(found.changing | found.foreign)).tolist()
-        kept = {
-            address: row
-            for address, row, fits in zip(addresses, rows, sound, strict=True)
-            if fits and isinstance(row.id, str)
-        }
-        return kept, len(addresses) - len(kept)
+        made: Iterator[Row] = map(tuple.__new__, repeat(Row), zip(*told, keys, running, blocks, strict=True))
+        rows = dict(zip(addresses, made, strict=True))
+        doubtful = found.changing | found.foreign
+        if doubtful.any() or set(map(type, told[0])) != {str}:  # an id that is none: a row that was torn
+            sound = zip(rows.items(), doubtful.tolist(), strict=True)
+            rows = {address: row for (address, row), doubt in sound if not doubt and isinstance(row.id, str)}
+        return rows, len(addresses) - len(rows)
 
     def _request_columns(self, address: int) -> dict[str, str]:
         """Our words to the names that a request has them under here."""

@@ -8,7 +8,8 @@ Objects of one kind stand close together, so whole pages are read and the object
 that needs numpy; import it where it is used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from inferdbg.errors import InferdbgError
 
 from .memory import Unreadable
 from .objects import read_all
-from .pages import Mask, Pages, Words, distinct
+from .pages import Mask, Pages, Words, distinct, distinct_and_places
 from .reader import Reader, parse_keys
 from .typeinfo import DICT, INLINE_VALUES, MANAGED_DICT, Type
 from .values import USUAL, Limits, Member, Unread, Value
@@ -37,6 +38,7 @@ _MOST_ITEMS = 1 << 24
 _HEAD = 128  # of an object that is a value: a number, or a text that is not long
 _LOW = np.uint64(0xFFFFFFFF)
 _WORDS = ("pointer", "digest")
+_FIRST = slice(0, 1)
 _LEAF = (8, 16, 24)  # of a number or text: type, size, digits or value
 
 
@@ -265,8 +267,9 @@ class _Reading:
         """Takes each name's pointer, ``order[name]`` bytes behind the row's start."""
         found = [name for name in names if name in order]
         offsets = tuple(order[name] for name in found)
+        span = _span(rows)
         for name, column in zip(found, pages.rows(offsets).T, strict=True):
-            pointers[name][rows] = column
+            pointers[name][span] = column
         self.witnesses.append(_Witness(rows, pages, offsets))
         return set(found)
 
@@ -310,9 +313,15 @@ class _Reading:
             # The first has the sizes and the kind in its lower half, the version in the other.
             header = pages.rows((8, 24)) & np.array([0xFFFFFFFF, -1], np.int64).view(np.uint64)
             offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
+            texts = self._texts(pages.only(_FIRST).rows(offsets)[0])
+            order = dict(zip(texts, (offsets + 8).tolist(), strict=True))
+            if order.keys() >= set(names):  # where these stand tells enough
+                offsets = np.array([order[name] for name in names]) - 8
             names_at = pages.rows(offsets)
-            same = (header == header[0]).all(axis=1) & (names_at == names_at[0]).all(axis=1)
-            order = dict(zip(self._texts(names_at[0]), (offsets + 8).tolist(), strict=True))
+            alike, named_alike = header == header[0], names_at == names_at[0]
+            if alike.all() and named_alike.all():
+                return found | self._columns(rows, pages, order, names, pointers)
+            same = alike.all(axis=1) & named_alike.all(axis=1)
             found |= self._columns(rows[same], pages.only(same), order, names, pointers)
             rows, keys, pages = rows[~same], keys[~same], pages.only(~same)
         return found
@@ -383,12 +392,11 @@ class _Reading:
         value = np.where(count > 0, low, 0) + (np.where(count > 1, high, 0) << 30)
         return sign * value, (count >= 0) & (count <= 2)
 
-    def _values(self, columns: Sequence[Words]) -> list[NDArray[np.object_]]:
+    def _values(self, columns: Sequence[Words]) -> Iterable[NDArray[np.object_]]:
         """Python values of whole columns: what is the same object is read once."""
         if not columns:
-            return []
-        together = np.concatenate(columns)
-        pointers = distinct(together)
+            return ()
+        pointers, users = distinct_and_places(np.concatenate(columns))
         values = np.full(len(pointers), None, object)
         good = _plausible(pointers)
         for number in np.flatnonzero(~good).tolist():
@@ -396,20 +404,19 @@ class _Reading:
             values[number] = Unread("?", address, "unreadable" if address else "absent")
         chosen = np.flatnonzero(good)
         if len(chosen):
-            users = np.searchsorted(pointers, together)
             pages, leaf = self._decode(pointers[chosen], chosen, values)
             self.leaves.append(_Leaves(pages, leaf, chosen, len(pointers), users))
-            return np.split(values[users], len(columns))
-        return np.split(values[np.searchsorted(pointers, together)], len(columns))
+        found: NDArray[np.object_] = values[users].reshape(len(columns), -1)
+        return found
 
     def _decode(self, addresses: Words, places: Rows, values: NDArray[np.object_]) -> tuple[Pages, Mask]:
         """Fills in the values; gives what they were read from, and which are leaves."""
         pages = self._pages(addresses, _HEAD)
-        heads = pages.rows((0, 8, 16, 24, 32))
+        types, first, second, third = pages.rows((8, 16, 24, 32)).T.copy()
         general: list[int] = []
         leaf = np.zeros(len(addresses), np.bool_)
-        for address in distinct(heads[:, 1]).tolist():
-            mine = np.flatnonzero(heads[:, 1] == address)
+        for address in distinct(types).tolist():
+            mine = np.flatnonzero(types == address)
             try:
                 kind = self.reader.type_at(address)
             except Unreadable:
@@ -419,20 +426,20 @@ class _Reading:
             if kind.plain and kind.kind == "none":
                 continue
             if kind.plain and kind.kind in ("int", "bool"):
-                ints, fits = self._from_words(heads[mine, 2], heads[mine, 3])
+                ints, fits = self._from_words(first[mine], second[mine])
                 values[places[mine]] = ints.astype(np.bool_) if kind.kind == "bool" else ints
                 general += mine[~fits].tolist()
             elif kind.plain and kind.kind == "float":
-                values[places[mine]] = heads[mine, 2].view(np.float64)
+                values[places[mine]] = first[mine].view(np.float64)
             elif kind.plain and kind.kind == "str":
-                general += self._short_texts(mine, heads, pages, places, values)
+                general += self._short_texts(mine, first[mine], third[mine], pages, places, values)
             elif kind.enum:
                 for row in mine.tolist():
                     values[places[row]] = self._member(kind, int(addresses[row]))
             elif kind.kind in ("int", "bool", "float", "str", "bytes"):
                 general += mine.tolist()
             else:
-                sizes = heads[mine, 3 if kind.kind == "set" else 2].tolist()
+                sizes = (second if kind.kind == "set" else first)[mine].tolist()
                 counted = kind.kind != "instance"
                 values[places[mine]] = _objects(
                     [
@@ -461,20 +468,19 @@ class _Reading:
         return Limits(depth=0, objects=limits.objects, bytes=limits.bytes, text=limits.text)
 
     def _short_texts(
-        self, mine: Rows, heads: Words, pages: Pages, places: Rows, values: NDArray[np.object_]
+        self, mine: Rows, lengths: Words, states: Words, pages: Pages, places: Rows, values: NDArray[np.object_]
     ) -> list[int]:
         """Compact ASCII texts that end within the head that was read; gives the rows of the others."""
         start = self.reader.layout.ascii_text
         longest = _HEAD - start
         if self.limits.text is not None:
             longest = min(longest, self.limits.text)
-        easy = ((heads[mine, 4] & np.uint64(0x7C)) == 0x64) & (heads[mine, 2] <= longest)
-        if not pages.whole:
-            easy[:] = False
-        short, lengths = mine[easy], heads[mine[easy], 2]
-        try:
-            found = [raw.decode("ascii") for raw in pages.texts(short, start, lengths)]
-        except UnicodeDecodeError:
+        easy = ((states & np.uint64(0x7C)) == 0x64) & (lengths <= longest) & pages.whole
+        sizes = lengths[easy].tolist()
+        words = pages.only(mine[easy]).rows(range(start, start + max(sizes, default=0), 8))
+        together, width = words.tobytes().decode("latin-1"), 8 * words.shape[1]
+        found = [together[at : at + size] for at, size in zip(count(0, width), sizes)]
+        if not all(map(str.isascii, found)):
             easy[:] = False
             found = []
         values[places[mine[easy]]] = _objects(found)
