@@ -37,7 +37,8 @@ class CoreMemory(Protocol):
 @dataclass
 class FollowedMemory:
     """``core_pid``: the process of the engine core, None where there is none yet; ``front_pid``: of the front end.
-    ``port``: where the server answers, or will: by it a successor is known.
+    ``port``: where the server answers, or will: by it a successor is known. ``rank``: which of its engine cores
+    (``DP1``), where it has several.
 
     Raises InferdbgError where their memory may not be read, the core has ended, or is nothing that we know.
     """
@@ -46,6 +47,7 @@ class FollowedMemory:
     core_pid: int | None
     front_pid: int | None = None
     port: int | None = None
+    rank: str | None = None
     proc: str = "/proc"
 
     name = "memory"
@@ -99,6 +101,7 @@ class FollowedMemory:
         self._looked_ns = now_ns
         for server in discover_servers(now_mono_ns=now_ns, proc=self.proc).servers:
             ours = server.front_pid == self.front_pid or (self.port is not None and server.port == self.port)
+            ours = ours and server.rank == self.rank and not server.is_group
             cores = [pid for pid in server.core_pids if pid != self.core_pid]
             if server.alive and server.engine == self.engine and ours and cores:
                 self.core_pid, self.front_pid, self._started = cores[0], server.front_pid, None

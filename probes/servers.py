@@ -8,14 +8,15 @@ asked of a server unless it listens on several ports and only its own answer tel
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import roles
 from .arguments import model_of, port_of, split
 from .families import Family, Known, by_titles, families
-from .process_table import Stat, read_table, start_mono_ns
+from .process_table import Stat, descendants, read_table, start_mono_ns
 from .processes import kilobytes, parse_status
 from .roles import CORE, FRONT_END, LAUNCHER, Part
 from .slow_files import Slow, read_slow
@@ -28,6 +29,7 @@ _CONTAINER = re.compile(
 )
 _HIDEPID = re.compile(r"^\S+ /proc proc \S*hidepid=(?:[124]|inv|noaccess|ptrace)", re.MULTILINE)
 _MOST_LISTENING = 32
+_DATA_RANK = re.compile(r"DP\d+")
 
 
 class Member(Struct, frozen=True, gc=False):
@@ -46,7 +48,10 @@ class FoundServer(Struct, frozen=True):
     the worker that is left; none of a server on another machine. ``url``: where it answers HTTP (None: it does not
     listen, or where cannot be told). ``starting``: it is there to listen at ``port`` and does not yet. ``container``:
     the first letters of its id. ``age_ns``: since the first of its processes started. ``box_path``: of a plug-in of
-    ours in it. ``memory_bytes``: what orphans hold, shared memory counted once."""
+    ours in it. ``memory_bytes``: what orphans hold, shared memory counted once.
+
+    ``ranks``: of how many data-parallel ranks it consists, each an engine of its own with requests and a pool. One that
+    has a ``rank`` (``DP1``) is that rank alone: its engine core and workers, served by the front end ``served_by``."""
 
     engine: str
     members: tuple[Member, ...]
@@ -60,6 +65,9 @@ class FoundServer(Struct, frozen=True):
     uid: int | None = None
     box_path: str | None = None
     memory_bytes: int | None = None
+    ranks: int = 1
+    rank: str | None = None
+    served_by: int | None = None
 
     @property
     def alive(self) -> bool:
@@ -71,7 +79,12 @@ class FoundServer(Struct, frozen=True):
 
     @property
     def front_pid(self) -> int | None:
-        return None if self.orphaned else self.pid
+        return self.served_by or (None if self.orphaned else self.pid)
+
+    @property
+    def is_group(self) -> bool:
+        """Several engines behind one address."""
+        return self.ranks > 1 and self.rank is None
 
     @property
     def core_pids(self) -> tuple[int, ...]:
@@ -83,8 +96,8 @@ class FoundServer(Struct, frozen=True):
 
 
 class FoundServers(Struct, frozen=True):
-    """``servers``: the oldest first, orphans last. ``unseen``: what could not be looked at and what to type to see
-    it, lines for people."""
+    """``servers``: the oldest first, orphans last; behind one of several data-parallel ranks each of these. ``unseen``:
+    what could not be looked at and what to type to see it, lines for people."""
 
     servers: tuple[FoundServer, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -103,10 +116,12 @@ def discover_servers(
     unseen: list[str] = []
     arguments = _arguments(table, proc, unseen)
     known = _known(table, arguments, proc, unseen)
+    parents = {stat.pid: stat.parent for stat in table.values()}
     found = [
-        _server(one, table, known, arguments, proc, now_mono_ns, ask, unseen)
+        each
         for one in families(table, known)
         if not any(pid in skip for pid in one.pids)
+        for each in _with_ranks(_server(one, table, known, arguments, proc, now_mono_ns, ask, unseen), parents)
     ]
     unseen += _hidden(proc)
     found.sort(key=lambda server: (server.orphaned, -server.age_ns))
@@ -218,6 +233,23 @@ def _server(
         container=container,
         uid=uid,
     )
+
+
+def _with_ranks(server: FoundServer, parents: Mapping[int, int]) -> Iterator[FoundServer]:
+    """The server, and behind it its data-parallel ranks, where it has several. (SGLang has an engine core for each
+    tensor rank, too: those of one data-parallel rank belong together.)"""
+    cores: dict[str, list[int]] = {}
+    for member in server.members:
+        if member.role == CORE and (named := _DATA_RANK.search(member.rank or "")):
+            cores.setdefault(named[0], []).append(member.pid)
+    if server.orphaned or len(cores) < 2:
+        yield server
+        return
+    yield replace(server, ranks=len(cores))
+    for rank in sorted(cores, key=lambda name: int(name[2:])):
+        pids = {pid for core in cores[rank] for pid in (core, *descendants(core, parents))}
+        members = tuple(member for member in server.members if member.pid in pids)
+        yield replace(server, members=members, ranks=len(cores), rank=rank, served_by=server.pid)
 
 
 def _members(

@@ -140,6 +140,9 @@ def _memory_refusal(server: "FoundServer") -> Refusal | None:
         return Refusal(f"there is no map of the objects of {server.engine}")
     if not server.core_pids and not server.starting:
         return Refusal("its engine core is not there")
+    if server.is_group:
+        ranks = " or ".join(f"inferdbg attach {pid}" for pid in server.core_pids)
+        return Refusal(f"it has {server.ranks} data-parallel ranks, each an engine of its own", f"name one: {ranks}")
     denied = denied_memory(server.core_pids[0] if server.core_pids else server.pid)
     return Refusal(denied.why, denied.cure) if denied is not None else None
 
@@ -163,7 +166,8 @@ def _stand_in(name: DepthName, refusal: Refusal) -> "Probe":
 
 def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
     if name == "reported":
-        return _made("inferdbg.probes.reported.probe", "Reported", server.url or _expected(server), server.engine)
+        url = server.url or _expected(server)
+        return _made("inferdbg.probes.reported.probe", "Reported", url, server.engine, server.rank)
     if name == "events":
         endpoint, _, topic = (wanted.events or "").partition("#")
         return _made("inferdbg.probes.kv_events.probe", "KVEvents", endpoint, wanted.replay, topic)
@@ -171,7 +175,8 @@ def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
         return stacks_of({member.pid: member.role or "" for member in server.members if member.role != _HELPER})
     core_pid = server.core_pids[0] if server.core_pids else None
     port = urlsplit(server.url).port if server.url is not None else server.port
-    return _made("inferdbg.probes.followed_memory", "FollowedMemory", server.engine, core_pid, server.front_pid, port)
+    where = (core_pid, server.front_pid, port, server.rank)
+    return _made("inferdbg.probes.followed_memory", "FollowedMemory", server.engine, *where)
 
 
 def stacks_of(roles: Mapping[int, str]) -> "Probe":

@@ -51,6 +51,8 @@ def joined(found: "Found") -> "Found":
     inside = {pid for server in found.servers for pid in server.pids if pid in boxes}
     servers = tuple(
         replace(server, box_path=next((boxes[pid] for pid in sorted(server.pids & inside)), None))
+        if not server.is_group
+        else server
         for server in found.servers
     )
     engines = tuple(engine for engine in found.engines if not engine.alive or engine.pid not in inside)
@@ -58,7 +60,12 @@ def joined(found: "Found") -> "Found":
 
 
 def living(found: "Found") -> "list[Engine]":
-    """Engines and servers that are there to be looked at."""
+    """Engines and servers that are there to be looked at: of a server with data-parallel ranks each of these."""
+    return [one for one in _addressable(found) if not getattr(one, "is_group", False)]
+
+
+def _addressable(found: "Found") -> "list[Engine]":
+    """What a PID or an address may mean. A server's own address means all its ranks."""
     return [
         *(engine for engine in found.engines if engine.alive),
         *(server for server in found.servers if server.alive),
@@ -104,7 +111,7 @@ def of_pid(pid: int) -> "Engine":
     if ours is not None and not _is_part_of_another(name):
         return ours
     found = discovered()
-    for server in found.servers:
+    for server in reversed(found.servers):  # a rank, before the server that it is part of
         if pid in server.pids:
             return server
     if ours is not None:
@@ -196,7 +203,7 @@ def of_url(url: str) -> "Engine":
             )
         return _elsewhere(full)
     found = discovered()
-    for one in living(found):
+    for one in _addressable(found):
         if one.url is not None:
             its_host, its_port = _host_and_port(one.url)
             if its_port == port and (its_host == host or its_host in _HERE):

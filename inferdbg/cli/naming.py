@@ -14,13 +14,23 @@ if TYPE_CHECKING:
 
 def name_of(engine: "Engine") -> str:
     if engine.pid is not None and not is_remains(engine):
-        return f"pid {engine.pid}"
+        ranks = ranks_of(engine)
+        return f"pid {engine.pid}, {ranks}" if ranks else f"pid {engine.pid}"
     return os.path.basename(engine.box_path) if engine.box_path is not None else str(engine.url)
 
 
 def handle_of(engine: "Engine") -> str:
     """What to type to mean it."""
     return str(engine.pid if engine.pid is not None else engine.box_path or engine.url)
+
+
+def ranks_of(engine: "Engine") -> str:
+    """``DP1 of 2``; of all of them ``2 ranks``; empty where there is but one."""
+    from inferdbg.probes.servers import FoundServer
+
+    if not isinstance(engine, FoundServer) or engine.ranks == 1:
+        return ""
+    return f"{engine.ranks} ranks" if engine.rank is None else f"{engine.rank} of {engine.ranks}"
 
 
 def engine_name(engine: "Engine") -> str:
@@ -44,7 +54,8 @@ def line_of(engine: "Engine") -> str:
     if engine.orphaned:
         return " · ".join(part for part in (orphans_line(engine), where, owner) if part)
     since = f"starting for {age}" if engine.starting else f"up {age}"
-    return " · ".join(part for part in (pid, engine.engine, model, engine.url, since, where, owner) if part)
+    parts = (pid, engine.engine, ranks_of(engine), model, engine.url, since, where, owner)
+    return " · ".join(part for part in parts if part)
 
 
 def orphans_line(server: "FoundServer") -> str:

@@ -130,7 +130,8 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
     if engine.box_path is not None and (depth is None or isinstance(engine, FoundServer)):
         probes.append(EngineBox(engine.box_path, whole=brief))
     if depth is not None and engine.pid is not None:
-        probes.append(ServerFiles(engine.pid, engine_name(engine), engine.url, not engine.alive))
+        first = getattr(engine, "front_pid", None) or engine.pid
+        probes.append(ServerFiles(first, engine_name(engine), engine.url, not engine.alive))
     if depth is not None:
         probes += depth.probes
     elif engine.alive and engine.pid is not None:

@@ -63,10 +63,12 @@ class _Lasting(Struct, frozen=True):
 
 @dataclass
 class Reported:
-    """The server at ``url``. ``engine``: what it is taken for; its metrics may say otherwise."""
+    """The server at ``url``. ``engine``: what it is taken for; its metrics may say otherwise. ``rank``: which of its
+    data-parallel ranks is meant (``DP1``); None: all together."""
 
     url: str
     engine: str
+    rank: str | None = None
 
     name = "reported"
     sections = ("server", "scheduler", "requests", "kvcache", "metrics")
@@ -170,7 +172,7 @@ class Reported:
     def _answered(self, reply: Reply, exposition: Exposition, now_ns: int) -> Reading:
         origin = Origin(self.name, now_ns, "reported")
         table = table_of(_TABLES, exposition, self.engine)
-        scrape = Scrape(exposition, table.same if table is not None else ())
+        scrape = self._scrape(table, exposition)
         found, caveats = scheduler(table, scrape, origin) if table is not None else (None, ())
         if self._health_due(now_ns) or reply.status >= 500 or stands_still(self._before, found):
             self._ask_health(now_ns)
@@ -193,6 +195,12 @@ class Reported:
         status: ProbeStatus = "ok" if found is not None else _STATUS.get(reply.status, "failed")
         message, hint = self._words(table, reply, exposition, caveats, now_ns)
         return Reading(dict(self._kept), status, message, hint)
+
+    def _scrape(self, table: Table | None, exposition: Exposition) -> Scrape:
+        if table is None:
+            return Scrape(exposition)
+        only = (table.rank, self.rank.removeprefix("DP")) if self.rank is not None and table.rank else None
+        return Scrape(exposition, table.same, only)
 
     def _sleeping(self, now_ns: int) -> Reading:
         self._kept = {"server": self._server(self.engine, None, Scrape(Exposition()), now_ns)}

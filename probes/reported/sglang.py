@@ -112,6 +112,7 @@ TABLE = Table(
         Row("e2e", (Name("sglang:e2e_request_latency_seconds", "0.4-"),)),
     ),
     same=("tp_rank", "pp_rank", "moe_ep_rank"),
+    rank="dp_rank",
     kvcache=kvcache,
     config=config,
     logged=True,

@@ -1,7 +1,7 @@
 """The shape of an engine's table: which of its metrics fills which field of ours, in which versions, with what catch.
 
 A table is data: ``vllm.py``, ``llamacpp.py`` and ``sglang.py`` hold one each. Series of several engines behind one
-endpoint (data parallel) are summed; those of ranks that all tell the same are told once.
+endpoint (data parallel) are summed, unless one of them is meant; those of ranks that all tell the same are told once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,8 +46,9 @@ class Row(NamedTuple):
 
 class Table(NamedTuple):
     """What an engine's metrics say. ``prefix``: how they begin. ``same``: labels by which only the first rank is taken,
-    as the others hold the same. ``caveats``: of fields that stay empty on purpose. ``logged``: whether a look adds a
-    line to its access log. ``switch``: how to make it say more."""
+    as the others hold the same. ``rank``: the label that tells data-parallel ranks apart. ``caveats``: of fields that
+    stay empty on purpose. ``logged``: whether a look adds a line to its access log. ``switch``: how to make it say
+    more."""
 
     engine: str
     prefix: str
@@ -55,6 +56,7 @@ class Table(NamedTuple):
     kvcache: "Callable[[Scrape, Origin], KVCache | None]"
     config: "Callable[[Scrape], EngineConfig | None]"
     same: tuple[str, ...] = ()
+    rank: str = ""
     caveats: tuple[Caveat, ...] = ()
     logged: bool = False
     switch: str = ""
@@ -65,23 +67,30 @@ class Table(NamedTuple):
 
 
 class Scrape:
-    """An exposition looked up by name."""
+    """An exposition looked up by name. ``only``: a label, and what it must say where a series has it."""
 
-    def __init__(self, exposition: Exposition, same: Sequence[str] = ()) -> None:
+    def __init__(self, exposition: Exposition, same: Sequence[str] = (), only: tuple[str, str] | None = None) -> None:
         self.exposition = exposition
         self._named = by_name(exposition)
         self._same = same
+        self._only = only
 
     def series(self, name: str) -> list[Series]:
         """Those of the name, one of each group of ranks that tell the same; a collector in between may have changed
         the colon."""
-        found = self._named.get(name) or self._named.get(name.replace(":", "_")) or []
+        found = self.of_all_ranks(name)
+        if self._only is not None:
+            label, value = self._only
+            found = [one for one in found if one.label(label) in (None, value)]
         if not self._same:
             return found
         kept: dict[tuple[Label, ...], Series] = {}
         for one in sorted(found, key=self._rank):  # of data parallel ranks each has tensor ranks of its own
             kept.setdefault(tuple(label for label in one.labels if label.name not in self._same), one)
         return list(kept.values())
+
+    def of_all_ranks(self, name: str) -> list[Series]:
+        return self._named.get(name) or self._named.get(name.replace(":", "_")) or []
 
     def _rank(self, series: Series) -> list[tuple[int, str]]:
         ranks = [series.label(label) or "" for label in self._same]

@@ -23,7 +23,7 @@ def kvcache(scrape: Scrape, origin: Origin) -> KVCache | None:
     """Size from the labels of cache_config_info; used blocks from the usage, which is told as a share. Which of the
     others are free and which cached is not told."""
     configs = scrape.series(_CONFIG)
-    sizes = [(_label_count(one, "num_gpu_blocks"), _label_count(one, "block_size")) for one in configs]
+    sizes = [(_blocks(one, scrape), _label_count(one, "block_size")) for one in configs]
     if not sizes or any(not blocks or not size for blocks, size in sizes) or len({size for _, size in sizes}) > 1:
         return None
     used: list[int | None] = []
@@ -52,7 +52,7 @@ def config(scrape: Scrape) -> EngineConfig | None:
     caching = found[0].label("enable_prefix_caching")
     return EngineConfig(
         block_size=_label_count(found[0], "block_size"),
-        num_blocks=_label_count(found[0], "num_gpu_blocks"),
+        num_blocks=_blocks(found[0], scrape),
         prefix_caching=None if caching is None else caching == "True",
     )
 
@@ -60,6 +60,12 @@ def config(scrape: Scrape) -> EngineConfig | None:
 def kv_dtype(scrape: Scrape) -> str | None:
     found = [one.label("cache_dtype") for one in scrape.series(_CONFIG)]
     return found[0] if found and found[0] != "auto" else None
+
+
+def _blocks(config: Series, scrape: Scrape) -> int | None:
+    """Of one engine. With data parallel each of them tells the sum of all (_apply_ready_response of core_client.py)."""
+    told = _label_count(config, "num_gpu_blocks")
+    return told // len(scrape.of_all_ranks(_CONFIG)) if told is not None else None
 
 
 def _usage(scrape: Scrape, name: str, config: Series) -> float | None:
@@ -74,6 +80,7 @@ def _label_count(series: Series, label: str) -> int | None:
 TABLE = Table(
     engine="vllm",
     prefix="vllm:",
+    rank="engine",
     rows=(
         Row("running", (Name("vllm:num_requests_running", "0.4-"),)),
         Row("waiting", (Name("vllm:num_requests_waiting", "0.4-"),)),

@@ -11,6 +11,7 @@ from inferdbg.cli.here import of_url
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.probes.followed_memory import FollowedMemory
 from inferdbg.probes.kv_events import KVEvents
+from inferdbg.probes.reported.probe import Reported
 from inferdbg.probes.servers import FoundServer, Member
 from inferdbg.probes.withheld import Withheld
 
@@ -48,6 +49,19 @@ def test_of_several_servers_that_share_an_address_one_is_named_by_its_topic() ->
     events = depth_of(SERVER, Wanted("reported", "@tcp://127.0.0.1:5557#kv@7")).probes[0]
     assert isinstance(events, KVEvents)
     assert (events.endpoint, events.topic) == ("@tcp://127.0.0.1:5557", "kv@7")
+
+
+def test_of_a_server_with_data_parallel_ranks_only_their_sum_is_told_until_one_is_named() -> None:
+    """What is in the memory of one rank says nothing of the others."""
+    found = depth_of(replace(SERVER, ranks=2), Wanted())
+    assert found.used == ("reported",)
+    assert any(f"name one: inferdbg attach {os.getpid()}" in words for words in found.words)
+    rank = replace(SERVER, members=MEMBERS[1:], ranks=2, rank="DP1", served_by=58)
+    memory, reported = (one for one in depth_of(rank, Wanted()).probes if not isinstance(one, Withheld))
+    assert isinstance(memory, FollowedMemory)
+    assert (memory.core_pid, memory.front_pid, memory.rank) == (os.getpid(), 58, "DP1")
+    assert isinstance(reported, Reported)
+    assert reported.rank == "DP1"
 
 
 def test_a_server_on_another_machine_can_only_report() -> None:

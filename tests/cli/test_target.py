@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from inferdbg.cli import here
 from inferdbg.cli.depth import Wanted
 from inferdbg.cli.here import joined, nothing_found, the_only_one
 from inferdbg.cli.naming import line_of, name_of
@@ -102,6 +103,35 @@ def test_a_foreign_server_counts_as_an_engine_and_orphans_do_not() -> None:
     with pytest.raises(InferdbgError) as caught:
         the_only_one(Found(servers=(ORPHANS,)))
     assert caught.value.hint.startswith("inferdbg attach 72   orphans of vllm")
+
+
+RANKS = tuple(
+    replace(SERVER, members=(Member(72 + rank, "VLLM::EngineCore"),), ranks=2, rank=f"DP{rank}", served_by=70)
+    for rank in range(2)
+)
+GROUP = replace(SERVER, ranks=2, members=(SERVER.members[0], *(one for rank in RANKS for one in rank.members)))
+
+
+def test_data_parallel_ranks_are_named_one_by_one_and_their_server_by_its_own_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = FoundEngine("/dev/shm/b/73.box", "alive", MINUTE, 73)
+    found = joined(Found((box,), servers=(GROUP, *RANKS)))
+    assert [one.box_path for one in found.servers] == [None, None, "/dev/shm/b/73.box"]
+    with pytest.raises(InferdbgError, match="2 servers run here") as caught:
+        the_only_one(found)
+    assert caught.value.hint.splitlines() == [
+        "inferdbg attach 72   pid 72 · vllm · DP0 of 2 · tiny · http://127.0.0.1:8100 · up 12 min",
+        "inferdbg attach 73   pid 73 · vllm · DP1 of 2 · tiny · http://127.0.0.1:8100 · up 12 min",
+    ]
+    monkeypatch.setattr(here, "discovered", lambda: found)
+    monkeypatch.setattr(here, "with_boxes", lambda: Found((), servers=()))
+    assert [name_of(engine_of(word)) for word in ("70", "72", "73", ":8100")] == [
+        "pid 70, 2 ranks",
+        "pid 72, DP0 of 2",
+        "pid 73, DP1 of 2",
+        "pid 70, 2 ranks",
+    ]
 
 
 def test_a_plug_ins_box_belongs_to_the_server_that_it_is_in() -> None:

@@ -115,8 +115,25 @@ def test_data_parallel_engines_are_summed() -> None:
     }
     assert both.ttft is not None
     assert both.ttft.count == 36
-    cache = vllm.kvcache(Scrape(parse(one + two)), ORIGIN)
-    assert cache == KVCache(ORIGIN, 16384, 128, used_blocks=148)
+
+
+def test_of_data_parallel_ranks_each_tells_the_blocks_of_all() -> None:
+    """A real server with --data-parallel-size 2 and 80 blocks each."""
+    exposition = parse(read("vllm/metrics_data_parallel.txt"))
+    assert vllm.kvcache(Scrape(exposition), ORIGIN) == KVCache(ORIGIN, 160, 32, used_blocks=12)
+
+
+def test_one_data_parallel_rank_is_told_from_the_others() -> None:
+    exposition = parse(read("vllm/metrics_data_parallel.txt"))
+    first, second = (Scrape(exposition, only=("engine", rank)) for rank in "01")
+    assert [vllm.kvcache(one, ORIGIN) for one in (first, second)] == [
+        KVCache(ORIGIN, 80, 32, used_blocks=0),
+        KVCache(ORIGIN, 80, 32, used_blocks=12),
+    ]
+    assert [found.num_blocks for one in (first, second) if (found := vllm.config(one)) is not None] == [80, 80]
+    counted = [scheduler(vllm.TABLE, one, ORIGIN)[0] for one in (first, second)]
+    assert [(one.running, one.generated_tokens_total) for one in counted if one is not None] == [(0, 52469), (1, 51010)]
+    assert [one.ttft.count for one in counted if one is not None and one.ttft is not None] == [123, 140]
 
 
 def test_engines_with_other_bounds_have_no_common_histogram() -> None:

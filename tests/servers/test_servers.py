@@ -51,6 +51,30 @@ def test_a_vllm_is_one_server_with_its_roles_ranks_port_and_model(tree: Tree) ->
     assert (server.orphaned, server.starting, server.container) == (False, False, None)
 
 
+def test_data_parallel_ranks_are_engines_of_their_own_behind_their_server(tree: Tree) -> None:
+    tree.vllm()
+    tree.process(62, "VLLM::EngineCore_DP0", "VLLM::EngineCore_DP0", parent=60, started_s=110)
+    tree.process(63, "VLLM::Worker", "VLLM::Worker", parent=62, started_s=120)
+    tree.process(72, "VLLM::EngineCore_DP1", "VLLM::EngineCore_DP1", parent=60, started_s=110)
+    tree.process(73, "VLLM::Worker", "VLLM::Worker", parent=72, started_s=120)
+    both, first, second = find(tree).servers
+    assert (both.pid, both.ranks, both.rank, both.is_group, both.core_pids) == (60, 2, None, True, (62, 72))
+    assert [(one.rank, one.ranks, one.is_group, one.front_pid, one.url) for one in (first, second)] == [
+        ("DP0", 2, False, 60, "http://127.0.0.1:8000"),
+        ("DP1", 2, False, 60, "http://127.0.0.1:8000"),
+    ]
+    assert [[member.pid for member in one.members] for one in (first, second)] == [[62, 63], [72, 73]]
+
+
+def test_the_tensor_ranks_of_a_data_parallel_rank_belong_together(tree: Tree) -> None:
+    tree.process(60, "python", "python", "-m", "sglang.launch_server", "--dp", "2", "--tp", "2")
+    tree.listen(60, 30000)
+    for number, rank in enumerate(("DP0_TP0", "DP0_TP1", "DP1_TP2", "DP1_TP3")):
+        tree.process(62 + number, "sglang::schedul", f"sglang::scheduler_{rank}", parent=60)
+    _, first, second = find(tree).servers
+    assert [(one.rank, one.core_pids) for one in (first, second)] == [("DP0", (62, 63)), ("DP1", (64, 65))]
+
+
 def test_two_servers_of_one_shell_are_two(tree: Tree) -> None:
     tree.vllm(front=60, port=8000)
     tree.vllm(front=80, port=8001)

@@ -37,7 +37,7 @@ def subject(window: Window, title: str) -> list[tuple[int, Piece]]:
     parts: list[tuple[int, Piece]] = [(5, value(engine))]
     if server.model is not None:
         parts.append((6, text.safe(server.model.name.rstrip("/").rsplit("/", 1)[-1], 40)))
-    if server.pid is not None:
+    if server.pid is not None and not title.startswith(f"pid {server.pid},"):
         parts.append((8, f"pid {server.pid}"))
     if server.state != "alive":
         parts.append((9, Span(server.state, "dead" if server.state == "dead" else "note")))

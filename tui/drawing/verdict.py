@@ -118,8 +118,9 @@ def _evidence_lines(evidence: Sequence[Evidence], width: int, edge: int) -> list
 
 def _from_finding(window: Window, finding: Finding) -> Verdict:
     surety: list[str] = [finding.confidence]
-    if finding.since_ns is not None:
-        surety.append(f"for {text.duration(max(0, window.now.mono_ns - finding.since_ns))}")
+    lasts_ns = window.now.mono_ns - finding.since_ns if finding.since_ns is not None else 0
+    if lasts_ns > 0:
+        surety.append(f"for {text.duration(lasts_ns)}")
     return Verdict(
         _WORDS[finding.severity],
         finding.severity,
