@@ -4,6 +4,7 @@ A table is data: ``vllm.py``, ``llamacpp.py`` and ``sglang.py`` hold one each. S
 endpoint (data parallel) are summed, unless one of them is meant; those of ranks that all tell the same are told once.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.metrics import Caveat, Label, Series
-from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.scheduler import Rank, Scheduler
 from inferdbg.facts.sections.server import EngineConfig
 
 from .exposition import Exposition, by_name, counted
@@ -19,6 +20,9 @@ from .exposition import Exposition, by_name, counted
 _NANOSECONDS = 1_000_000_000
 HISTOGRAMS = ("ttft", "itl", "queue_time", "e2e")
 """Fields of Scheduler that are histograms: seconds there, nanoseconds here."""
+_OF_A_RANK = ("running", "waiting", "prefilled_tokens_total", "generated_tokens_total")
+MOST_RANKS = 256
+"""A server with more of them is told as their sum alone."""
 
 
 class Name(NamedTuple):
@@ -89,6 +93,11 @@ class Scrape:
             kept.setdefault(tuple(label for label in one.labels if label.name not in self._same), one)
         return list(kept.values())
 
+    def of_rank(self, label: str, value: str) -> "Scrape":
+        part = copy.copy(self)
+        part._only = (label, value)
+        return part
+
     def of_all_ranks(self, name: str) -> list[Series]:
         return self._named.get(name) or self._named.get(name.replace(":", "_")) or []
 
@@ -130,7 +139,7 @@ class Scrape:
 
 def scheduler(table: Table, scrape: Scrape, origin: Origin) -> tuple[Scheduler | None, tuple[Caveat, ...]]:
     """The section, and what must be known of its numbers; None when the server has none of them."""
-    values: dict[str, int | Histogram] = {}
+    values: dict[str, int | Histogram | tuple[Rank, ...]] = {}
     caveats: list[Caveat] = []
     for row in table.rows:
         for name in row.names:
@@ -143,7 +152,28 @@ def scheduler(table: Table, scrape: Scrape, origin: Origin) -> tuple[Scheduler |
                 break
     if not values:
         return None, ()
+    values["ranks"] = _ranks(table, scrape)
     return Scheduler(origin, **values), (*caveats, *table.caveats)  # type: ignore[arg-type]
+
+
+def _ranks(table: Table, scrape: Scrape) -> tuple[Rank, ...]:
+    """Of a scrape of several data-parallel ranks each by itself."""
+    named = (scrape.series(name.name) for row in table.rows for name in row.names if row.field == "running")
+    labels = {one.label(table.rank) for found in named for one in found} - {None, ""} if table.rank else set()
+    if len(labels) < 2 or len(labels) > MOST_RANKS:
+        return ()
+    found: list[Rank] = []
+    for label in sorted(map(str, labels), key=lambda label: (len(label), label)):
+        one = scrape.of_rank(table.rank, label)
+        counts = {row.field: _first(one, row) for row in table.rows if row.field in _OF_A_RANK}
+        computed = [counts.get(field) for field in _OF_A_RANK[2:]]
+        found.append(Rank(f"DP{label}", counts.get("running"), counts.get("waiting"), added(computed)))
+    return tuple(found)
+
+
+def _first(scrape: Scrape, row: Row) -> int | None:
+    counts = (scrape.total(name, observations=row.observations) for name in row.names)
+    return next((count for count in counts if count is not None), None)
 
 
 def added(counts: Iterable[int | None]) -> int | None:

@@ -4,10 +4,11 @@ from msgspec.structs import replace
 
 from inferdbg.facts.provenance import Origin, ProbeReport, ProbeStatus
 from inferdbg.facts.sections.metrics import Label, Metrics, Series
+from inferdbg.facts.sections.scheduler import Rank
 from inferdbg.facts.sections.server import Health
 from inferdbg.facts.snapshot import Snapshot
 
-from .moments import SECOND, calm, causes, only
+from .moments import SECOND, calm, causes, only, with_section
 
 
 def reported(seconds: float, *, tokens: int = 700, running: int = 2) -> Snapshot:
@@ -45,6 +46,39 @@ def test_a_server_that_moves_idles_or_was_just_looked_at_stands_not() -> None:
     assert "no_progress" not in causes([reported(second) for second in range(0, 7, 2)])
     moved_lately = [reported(second, tokens=700 + (second > 6)) for second in range(0, 13, 2)]
     assert "no_progress" not in causes(moved_lately)
+
+
+def of_ranks(seconds: float, *ranks: tuple[int, int]) -> Snapshot:
+    """Each: how many run, and tokens that were computed."""
+    found = tuple(Rank(f"DP{number}", running, 0, tokens) for number, (running, tokens) in enumerate(ranks))
+    tokens = sum(tokens for _, tokens in ranks)
+    return with_section(
+        reported(seconds, tokens=tokens, running=sum(running for running, _ in ranks)), "scheduler", ranks=found
+    )
+
+
+def test_a_data_parallel_rank_that_stands_is_named_though_the_sum_rises() -> None:
+    found = only([of_ranks(second, (3, 900 + second), (2, 700)) for second in range(0, 13, 2)], "rank_stands")
+    assert (found.severity, found.confidence) == ("stuck", "likely")
+    assert found.summary == (
+        "DP1 of 2 data-parallel ranks stands: it has 2 requests running and computed no token for 12 s by the server's "
+        "own counts"
+    )
+    assert found.since_ns == reported(0).mono_ns
+
+
+def test_ranks_that_work_or_idle_stand_not_and_where_all_stand_the_server_does() -> None:
+    for looks in (
+        [of_ranks(second, (3, 900 + second), (2, 700 + second)) for second in range(0, 13, 2)],
+        [of_ranks(second, (3, 900 + second), (0, 700)) for second in range(0, 13, 2)],
+        [of_ranks(second, (3, 900 + second), (2 if second > 8 else 0, 700)) for second in range(0, 13, 2)],
+    ):
+        assert "rank_stands" not in causes(looks)
+    both = [of_ranks(second, (3, 900), (2, 700)) for second in range(0, 13, 2)]
+    assert causes(both)[0] == "no_progress"
+    assert "rank_stands" not in causes(both)
+    beside_an_idle_one = [of_ranks(second, (0, 900), (2, 700)) for second in range(0, 13, 2)]
+    assert causes(beside_an_idle_one)[:2] == ["rank_stands", "no_progress"]
 
 
 def answering(seconds: float, **counts: int) -> Snapshot:

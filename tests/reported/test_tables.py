@@ -6,7 +6,7 @@ import pytest
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import KVCache
-from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.scheduler import Rank, Scheduler
 from inferdbg.facts.sections.server import EngineConfig
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import Window
@@ -28,7 +28,7 @@ def told(table: Table, body: bytes) -> Scheduler:
 
 def totals(found: Scheduler) -> dict[str, int]:
     """What is known and no histogram."""
-    fields = set(Scheduler.__struct_fields__) - {"origin", *HISTOGRAMS}
+    fields = set(Scheduler.__struct_fields__) - {"origin", "ranks", *HISTOGRAMS}
     return {name: value for name in fields if (value := getattr(found, name)) is not None}
 
 
@@ -121,6 +121,13 @@ def test_of_data_parallel_ranks_each_tells_the_blocks_of_all() -> None:
     """A real server with --data-parallel-size 2 and 80 blocks each."""
     exposition = parse(read("vllm/metrics_data_parallel.txt"))
     assert vllm.kvcache(Scrape(exposition), ORIGIN) == KVCache(ORIGIN, 160, 32, used_blocks=12)
+
+
+def test_what_is_summed_is_told_rank_by_rank_beside_it() -> None:
+    found = told(vllm.TABLE, read("vllm/metrics_data_parallel.txt"))
+    assert found.ranks == (Rank("DP0", 0, 0, 67_220), Rank("DP1", 1, 0, 65_958))
+    assert (found.prefilled_tokens_total or 0) + (found.generated_tokens_total or 0) == 67_220 + 65_958
+    assert told(vllm.TABLE, read("vllm/metrics_load8.txt")).ranks == ()
 
 
 def test_one_data_parallel_rank_is_told_from_the_others() -> None:

@@ -10,7 +10,7 @@ from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kvcache import USED, KVCache
 from inferdbg.facts.sections.requests import Request, Requests, Reuse, Wait
-from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.scheduler import Rank, Scheduler
 from inferdbg.facts.sections.steps import Shares, Step, Steps, Work
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window
@@ -304,3 +304,14 @@ def test_what_was_cached_of_a_prompt_in_words(reuse: Reuse, words: str) -> None:
 )
 def test_bars_of_time_keep_their_scale(longest: int, filled: int) -> None:
     assert scale_ns([replace(NOTHING_RAN, forward_ns=longest)] if longest else []) == filled
+
+
+def test_what_each_data_parallel_rank_has_to_do_is_told_as_far_as_there_is_room() -> None:
+    def queue(*ranks: Rank) -> str:
+        scheduler = Scheduler(ORIGIN, running=15, waiting=2, ranks=ranks)
+        return said(queue_lines(Window([Snapshot(1, NOW, NOW, Target("process", "x", 1), scheduler=scheduler)]), 76))
+
+    assert queue(Rank("DP0", 12, 0), Rank("DP1", 3, 2)).splitlines()[1] == "DP0 12 · DP1 3 + 2 waiting"
+    assert len(queue().splitlines()) == 1
+    lines = queue(*(Rank(f"DP{number}", 1_000, 0) for number in range(64))).splitlines()
+    assert (len(lines), lines[-1]) == (4, "…")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from inferdbg import text
 from inferdbg.facts.sections.requests import Request, Wait
+from inferdbg.facts.sections.scheduler import Rank
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
 
@@ -13,6 +14,7 @@ from .marks import mark, missing
 from .names import NAME_WIDTH, Names, names_of
 
 WAITING = ("waiting", "preempted")
+_RANK_LINES = 3
 
 
 def queue_lines(window: Window, width: int, rows: int = 2) -> list[Line]:
@@ -36,7 +38,18 @@ def queue_lines(window: Window, width: int, rows: int = 2) -> list[Line]:
         parts.append(line(dim("oldest "), value(text.duration(oldest_ns))))
     if scheduler.preempted:
         parts.append(Span(f"{text.count(scheduler.preempted)} of them preempted", "slow"))
-    return [*flow([*parts, *_outcomes(window)], width, " · "), *_waiting_lines(window.now, waiting, width, rows)]
+    counts = flow([*parts, *_outcomes(window)], width, " · ")
+    return [*counts, *_rank_lines(scheduler.ranks, width), *_waiting_lines(window.now, waiting, width, rows)]
+
+
+def _rank_lines(ranks: Sequence[Rank], width: int) -> list[Line]:
+    """``DP0 12 · DP1 3 + 2 waiting``: what each of several ranks has to do."""
+    pieces: list[Piece] = []
+    for rank in ranks:
+        waiting = Span(f" + {text.count(rank.waiting)} waiting", "slow") if rank.waiting else ""
+        pieces.append(line(dim(f"{rank.name} "), value(text.count(rank.running)), waiting))
+    lines = flow(pieces, width, " · ")
+    return [*lines[: _RANK_LINES - 1], (dim("…"),)] if len(lines) > _RANK_LINES else lines
 
 
 def waiting_requests(snapshot: Snapshot) -> list[Request]:

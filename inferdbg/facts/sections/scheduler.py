@@ -6,12 +6,21 @@ from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin
 
 
+class Rank(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One of several data-parallel ranks behind one address. ``computed_tokens_total``: prefilled and generated."""
+
+    name: str
+    running: int | None = None
+    waiting: int | None = None
+    computed_tokens_total: int | None = None
+
+
 class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     """``*_total`` only ever rise. ``prefilled_tokens_total`` counts prompt tokens computed, recomputed ones included;
     ``recomputed_tokens_total`` those that had been computed before a preemption threw them away;
     ``prefix_*_total`` are tokens looked up and found in the prefix cache. ``drafts_total`` counts the drafts of
     speculative decoding that were verified, at most one for each request and step; the two behind it
-    count their tokens.
+    count their tokens. ``ranks``: what the rest sums up, where it sums up several.
     ``counted``: who read the totals and latencies, and when, where that is not who filled the rest (``totals_origin``
     is right in either case)."""
 
@@ -40,6 +49,7 @@ class Scheduler(Struct, frozen=True, gc=False, omit_defaults=True):
     itl: Histogram | None = None
     queue_time: Histogram | None = None
     e2e: Histogram | None = None
+    ranks: tuple[Rank, ...] = ()
     counted: Origin | None = None
 
     @property
