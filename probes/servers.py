@@ -82,6 +82,13 @@ class FoundServer(Struct, frozen=True):
         return self.served_by or (None if self.orphaned else self.pid)
 
     @property
+    def data_rank(self) -> str | None:
+        """The data-parallel rank that is looked at: of a server whose others run on other machines the one here."""
+        named = [_DATA_RANK.search(member.rank or "") for member in self.members if member.role == CORE]
+        ranks = {found[0] for found in named if found is not None}
+        return ranks.pop() if len(ranks) == 1 else None
+
+    @property
     def is_group(self) -> bool:
         """Several engines behind one address."""
         return self.ranks > 1 and self.rank is None

@@ -167,7 +167,7 @@ def _stand_in(name: DepthName, refusal: Refusal) -> "Probe":
 def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":
     if name == "reported":
         url = server.url or _expected(server)
-        return _made("inferdbg.probes.reported.probe", "Reported", url, server.engine, server.rank)
+        return _made("inferdbg.probes.reported.probe", "Reported", url, server.engine, server.data_rank)
     if name == "events":
         endpoint, _, topic = (wanted.events or "").partition("#")
         return _made("inferdbg.probes.kv_events.probe", "KVEvents", endpoint, wanted.replay, topic)

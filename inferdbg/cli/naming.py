@@ -25,11 +25,13 @@ def handle_of(engine: "Engine") -> str:
 
 
 def ranks_of(engine: "Engine") -> str:
-    """``DP1 of 2``; of all of them ``2 ranks``; empty where there is but one."""
+    """``DP1 of 2``; of all of them ``2 ranks``; ``DP1`` where the others are elsewhere; empty of the only one."""
     from inferdbg.probes.servers import FoundServer
 
-    if not isinstance(engine, FoundServer) or engine.ranks == 1:
+    if not isinstance(engine, FoundServer):
         return ""
+    if engine.ranks == 1:
+        return engine.data_rank or ""
     return f"{engine.ranks} ranks" if engine.rank is None else f"{engine.rank} of {engine.ranks}"
 
 

@@ -25,7 +25,7 @@ from inferdbg.facts.sections.server import EngineConfig, Health, ModelFacts, Ser
 from . import bundled, llamacpp, sglang, vllm
 from .exposition import Exposition, parse
 from .fetch import Connection, Reply, Unanswered
-from .tables import Scrape, Table, scheduler, table_of
+from .tables import Scrape, Table, ranks_in, scheduler, table_of
 
 MOST_SERIES = 2000
 """Kept in a Snapshot: a vLLM server with one engine has 80."""
@@ -199,8 +199,9 @@ class Reported:
     def _scrape(self, table: Table | None, exposition: Exposition) -> Scrape:
         if table is None:
             return Scrape(exposition)
-        only = (table.rank, self.rank.removeprefix("DP")) if self.rank is not None and table.rank else None
-        return Scrape(exposition, table.same, only)
+        scrape = Scrape(exposition, table.same)
+        rank = (self.rank or "").removeprefix("DP")
+        return scrape.of_rank(table.rank, rank) if rank in ranks_in(table, scrape) else scrape
 
     def _sleeping(self, now_ns: int) -> Reading:
         self._kept = {"server": self._server(self.engine, None, Scrape(Exposition()), now_ns)}

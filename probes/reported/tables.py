@@ -158,17 +158,22 @@ def scheduler(table: Table, scrape: Scrape, origin: Origin) -> tuple[Scheduler |
 
 def _ranks(table: Table, scrape: Scrape) -> tuple[Rank, ...]:
     """Of a scrape of several data-parallel ranks each by itself."""
-    named = (scrape.series(name.name) for row in table.rows for name in row.names if row.field == "running")
-    labels = {one.label(table.rank) for found in named for one in found} - {None, ""} if table.rank else set()
-    if len(labels) < 2 or len(labels) > MOST_RANKS:
+    labels = ranks_in(table, scrape)
+    if not 1 < len(labels) <= MOST_RANKS:
         return ()
     found: list[Rank] = []
-    for label in sorted(map(str, labels), key=lambda label: (len(label), label)):
+    for label in sorted(labels, key=lambda label: (len(label), label)):
         one = scrape.of_rank(table.rank, label)
         counts = {row.field: _first(one, row) for row in table.rows if row.field in _OF_A_RANK}
         computed = [counts.get(field) for field in _OF_A_RANK[2:]]
         found.append(Rank(f"DP{label}", counts.get("running"), counts.get("waiting"), added(computed)))
     return tuple(found)
+
+
+def ranks_in(table: Table, scrape: Scrape) -> set[str]:
+    """Labels of the data-parallel ranks that are told apart."""
+    named = (scrape.series(name.name) for row in table.rows for name in row.names if row.field == "running")
+    return {label for found in named for one in found if table.rank and (label := one.label(table.rank))}
 
 
 def _first(scrape: Scrape, row: Row) -> int | None:

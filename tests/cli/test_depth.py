@@ -56,12 +56,16 @@ def test_of_a_server_with_data_parallel_ranks_only_their_sum_is_told_until_one_i
     found = depth_of(replace(SERVER, ranks=2), Wanted())
     assert found.used == ("reported",)
     assert any(f"name one: inferdbg attach {os.getpid()}" in words for words in found.words)
-    rank = replace(SERVER, members=MEMBERS[1:], ranks=2, rank="DP1", served_by=58)
+    core = replace(MEMBERS[1], rank="DP1")
+    rank = replace(SERVER, members=(core,), ranks=2, rank="DP1", served_by=58)
     memory, reported = (one for one in depth_of(rank, Wanted()).probes if not isinstance(one, Withheld))
     assert isinstance(memory, FollowedMemory)
     assert (memory.core_pid, memory.front_pid, memory.rank) == (os.getpid(), 58, "DP1")
     assert isinstance(reported, Reported)
     assert reported.rank == "DP1"
+    others_elsewhere = depth_of(replace(SERVER, members=(MEMBERS[0], core)), Wanted()).probes
+    assert [one.rank for one in others_elsewhere if isinstance(one, Reported)] == ["DP1"]
+    assert [one.rank for one in depth_of(SERVER, Wanted()).probes if isinstance(one, Reported)] == [None]
 
 
 def test_a_server_on_another_machine_can_only_report() -> None:

@@ -134,6 +134,11 @@ def test_data_parallel_ranks_are_named_one_by_one_and_their_server_by_its_own_ad
     ]
 
 
+def test_a_rank_whose_others_run_elsewhere_is_named_as_one() -> None:
+    alone = replace(SERVER, members=(MEMBERS[0], replace(MEMBERS[1], rank="DP3")))
+    assert (name_of(alone), name_of(SERVER)) == ("pid 70, DP3", "pid 70")
+
+
 def test_a_plug_ins_box_belongs_to_the_server_that_it_is_in() -> None:
     box = FoundEngine("/dev/shm/b/72.box", "alive", MINUTE, 72)
     found = joined(Found((LIVING, box), servers=(SERVER,)))

@@ -58,6 +58,21 @@ def health_of(reading: Reading) -> str | None:
     return health.answer if health is not None else None
 
 
+@pytest.mark.parametrize(
+    ("rank", "generated", "blocks"), [("DP1", 51_010, 80), (None, 103_479, 160), ("DP7", 103_479, 160)]
+)
+def test_of_several_data_parallel_ranks_one_is_meant_or_all(rank: str | None, generated: int, blocks: int) -> None:
+    """One that the server does not tell apart cannot be."""
+    with answering(vllm("data_parallel")) as server:
+        probe = Reported(server.url, "vllm", rank)
+        found = probe.read(SECOND).sections
+        probe.close()
+    assert isinstance(found["scheduler"], Scheduler)
+    assert isinstance(found["kvcache"], KVCache)
+    assert (found["scheduler"].generated_tokens_total, found["kvcache"].num_blocks) == (generated, blocks)
+    assert len(found["scheduler"].ranks) == (0 if rank == "DP1" else 2)
+
+
 def test_a_vllm_server() -> None:
     with answering(vllm()) as server:
         probe = Reported(server.url, "vllm")
