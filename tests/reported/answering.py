@@ -24,7 +24,7 @@ class Answering:
         self.closing = threading.Event()
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._serve, name="answering", daemon=True).start()
 
     @property
     def url(self) -> str:
@@ -49,7 +49,7 @@ class Answering:
                 connection, _ = self._listener.accept()
                 self.connections += 1
                 self._open.append(connection)
-                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+                threading.Thread(target=self._talk, args=(connection,), name="answering", daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
