@@ -310,8 +310,8 @@ class _Reading:
             if pages is None or before + form.size > reach:
                 reach = before + form.size
                 pages = self._pages(keys, reach)
-            # The first has the sizes and the kind in its lower half, the version in the other.
-            header = pages.rows((8, 24)) & np.array([0xFFFFFFFF, -1], np.int64).view(np.uint64)
+            # The first word has sizes and kind in its first three bytes; then there is one that nobody sets, or a lock.
+            header = pages.rows((8, 24)) & np.array([0xFFFFFF, -1], np.int64).view(np.uint64)
             offsets = before + 8 * form.width * np.arange(form.count) + 8 * form.width - 16
             texts = self._texts(pages.only(_FIRST).rows(offsets)[0])
             order = dict(zip(texts, (offsets + 8).tolist(), strict=True))

@@ -4,7 +4,8 @@
     raw         │ page 7 │ page 8 │ page 12 │                     one behind the other, as they were read
     place           ▲        ▲          ▲                         of each address in raw
 
-Neighbouring pages are neighbours in ``raw`` too, so what lies ``offset`` behind an address lies so behind its place.
+Neighbouring pages are neighbours in ``raw`` too, so what lies ``offset`` behind an address lies so behind its place. A
+few wide objects are read one by one instead, and lie one behind the other.
 """
 
 import copy
@@ -22,6 +23,7 @@ _Word = TypeVar("_Word", np.uint64, np.int64)
 
 _BITS = 12
 _PAGE = 1 << _BITS
+_WIDE, _FEW = 512, 1024  # bytes, of so many: read one by one
 _WIDEST_SPAN = 1 << 16  # pages: up to here a table of all of them is faster than sorting
 
 
@@ -34,6 +36,26 @@ class Pages:
     def __init__(self, memory: Memory, buffers: Buffers, addresses: Words, size: int, before: int = 0) -> None:
         self._memory = memory
         self._buffers = buffers
+        self.whole = True
+        """False when some page could not be read."""
+        self._all = self
+        self._later: Words | None = None
+        self._moved = False
+        if not (size >= _WIDE and len(addresses) <= _FEW and self._one_by_one(addresses, size, before)):
+            self._by_pages(addresses, size, before)
+
+    def _one_by_one(self, addresses: Words, size: int, before: int) -> bool:
+        """What is wide and has pages of its own is a fraction of them. False when one cannot be read whole."""
+        width = (before + size + 7) & ~7
+        starts = addresses - np.uint64(before)
+        self._ranges = [(start, width) for start in starts.tolist()]
+        self._size = width * len(starts)
+        self.raw, missing = self._memory.read_many(self._ranges, self._buffers.take(self._size))
+        self._words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
+        self._places = (np.arange(len(starts)) * width + before) >> 3
+        return not missing
+
+    def _by_pages(self, addresses: Words, size: int, before: int) -> None:
         first = ((addresses - np.uint64(before)) >> np.uint64(_BITS)).view(np.int64)
         last = ((addresses + np.uint64(size - 1)) >> np.uint64(_BITS)).view(np.int64)
         pages, shift = _pages(first, last)
@@ -41,15 +63,10 @@ class Pages:
         bounds = np.concatenate(([0], steps, [len(pages)])) if len(pages) else np.zeros(1, np.int64)
         starts, lengths = pages[bounds[:-1]] << _BITS, (bounds[1:] - bounds[:-1]) << _BITS
         self._ranges = list(zip(starts.tolist(), lengths.tolist(), strict=True))
-        self.whole = True
-        """False when some page could not be read."""
         self._size = int(lengths.sum())
         self.raw = self._read()
-        self._words: Words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
+        self._words = np.frombuffer(self.raw, np.uint64, self._size >> 3)
         self._places = (addresses.view(np.int64) + shift) >> 3
-        self._all = self
-        self._later: Words | None = None
-        self._moved = False
 
     def _read(self) -> bytearray:
         raw, missing = self._memory.read_many(self._ranges, self._buffers.take(self._size))
@@ -58,7 +75,7 @@ class Pages:
             offsets = np.cumsum([0] + [size for _, size in self._ranges]).tolist()
             for number in missing:
                 start, size = self._ranges[number]
-                part, _ = self._memory.read_many([(start + at, _PAGE) for at in range(0, size, _PAGE)])
+                part, _ = self._memory.read_many([(start + at, min(_PAGE, size - at)) for at in range(0, size, _PAGE)])
                 raw[offsets[number] : offsets[number] + size] = part
         return raw
 
