@@ -46,14 +46,16 @@ def socket_inodes(folder: str) -> set[int] | None:
     except OSError:
         return None
     found: set[int] = set()
+    denied = False
     for name in names:
         try:
             link = os.readlink(f"{folder}/fd/{name}")
-        except OSError:
+        except OSError as error:
+            denied |= isinstance(error, PermissionError)
             continue
         if (socket := _INODE.fullmatch(link)) is not None:
             found.add(int(socket[1]))
-    return found
+    return None if denied and not found else found
 
 
 def listeners(folder: str) -> list[Listener]:

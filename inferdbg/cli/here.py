@@ -119,7 +119,7 @@ def of_pid(pid: int) -> "Engine":
     if name is None:
         raise InferdbgError(
             f"there is no process {pid}, and no black box of one is found",
-            f"if it ran with --blackbox-dir DIR: inferdbg attach DIR/{pid}-*.box",
+            "\n".join((f"if it ran with --blackbox-dir DIR: inferdbg attach DIR/{pid}-*.box", *_those_of(found))),
         )
     for box in found.broken:
         if box.pid == pid:
@@ -184,7 +184,9 @@ def _of_unknown(pid: int, name: str, found: "Found") -> "FoundServer":
 
 
 def _those_of(found: "Found") -> list[str]:
-    return [f"inferdbg attach {handle_of(one)}   {line_of(one)}" for one in living(found)]
+    """What else is there, orphans first: whoever asks for a process that is gone may mean what it left."""
+    orphans = [server for server in found.servers if server.orphaned]
+    return [f"inferdbg attach {handle_of(one)}   {line_of(one)}" for one in (*orphans, *living(found))]
 
 
 def is_here(url: str) -> bool:

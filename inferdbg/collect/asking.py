@@ -103,9 +103,9 @@ class AskedHere(_Remembering):
         if now_ns is None:
             return
         self._asked_ns = now_ns
-        started = self.clock.mono_ns()
+        started = self.clock.mono_ns()  # those before it may have taken long: rates are of when it was read
         try:
-            reading = self.probe.read(now_ns)
+            reading = self.probe.read(started)
         except InferdbgError as error:
             self.failed(error.message, error.hint, self.clock.mono_ns() - started)
         except Exception as error:  # noqa: BLE001  # whatever a probe raises is reported as its failure

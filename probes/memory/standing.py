@@ -8,6 +8,9 @@ from inferdbg.facts.sections.pulse import Phase
 from ..maps import EngineMap
 from ..pymem.frames import Frame
 
+_ENDS = ("shutdown", "_send_engine_dead")
+"""What the call that starts an engine core also does when its loop is over."""
+
 
 class Standing(NamedTuple):
     """``phase``: None where the engine's loop is not being called. ``step``: the call that runs a step. ``within``:
@@ -22,7 +25,7 @@ def standing_of(names: EngineMap, frames: Sequence[Frame]) -> Standing:
     """``frames``: innermost first."""
     functions = [frame.function for frame in frames]
     if names.loop not in functions:
-        starting = names.starting in functions
+        starting = names.starting in functions and not any(function in _ENDS for function in functions)
         return Standing("starting" if starting else None, None, names.starting if starting else None)
     inner = frames[: functions.index(names.loop) + 1]
     called = functions[: len(inner)]

@@ -159,3 +159,17 @@ def test_closing_closes_the_probes() -> None:
     probe = telling("box")
     Collector(TARGET, [probe]).close()
     assert probe.closed
+
+
+def test_what_is_read_behind_a_slow_probe_is_of_the_moment_at_which_it_was_read() -> None:
+    """A rate over the first two looks is too low otherwise: the first look takes longer, as all is found then."""
+    clock = StandingClock()
+
+    def slow(now_ns: int) -> Reading:
+        clock.now_ns += 2 * SECOND
+        return Reading({})
+
+    collector = Collector(TARGET, [Made("memory", slow), telling("reported", running=1)], clock)
+    snapshot = collector.round()
+    assert snapshot.scheduler is not None
+    assert snapshot.scheduler.origin.mono_ns == 102 * SECOND

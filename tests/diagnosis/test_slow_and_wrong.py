@@ -70,6 +70,15 @@ def test_where_more_was_lost_than_done_no_share_is_told() -> None:
     assert found.summary.endswith("threw away 500 computed tokens")
 
 
+def test_one_preemption_just_now_is_no_rate_and_no_verdict() -> None:
+    now = with_events(calm()[-1], (SECOND // 4, "preempted", ""))
+    found = only([with_section(now, "steps", items=steps_before(now, count=8, total_ms=31))], "kv_pressure")
+    assert (found.severity, found.confidence) == ("note", "likely")
+    assert found.summary.startswith(
+        "KV cache runs short at times: 1 preemption just now threw away 100 computed tokens"
+    )
+
+
 def test_a_preemption_that_costs_little_is_a_note_and_no_bottleneck() -> None:
     now = with_events(calm()[-1], (9 * SECOND, "preempted", ""))
     steps = steps_before(now, count=90, total_ms=31, prefill=100)

@@ -24,12 +24,13 @@ def moment(
     after_s: int = 0,
     pid: int = 60,
     state: str = "alive",
-    health: str = "200",
+    health: str | None = None,
     orphans: tuple[Process, ...] = (),
     startup: Startup | None = None,
 ) -> Snapshot:
     at_ns = NOW + after_s * SECOND
     origin = Origin("processes", at_ns)
+    health = health or ("200" if startup is None else "refused")
     server = Server(origin, "vllm", pid=pid, state=state, health=Health(health, 1, at_ns))  # type: ignore[arg-type]
     processes = Processes(origin, items, orphans=orphans, startup=startup)
     return Snapshot(after_s, at_ns, at_ns, Target("process", "x", pid), server=server, processes=processes)
@@ -37,6 +38,31 @@ def moment(
 
 def found(*moments: Snapshot) -> dict[str, Finding]:
     return {one.cause: one for one in diagnose(Window(moments))}
+
+
+def test_of_a_server_that_was_restarted_the_old_processes_are_not_missing() -> None:
+    again = [replace(one, pid=one.pid + 20) for one in ALL]
+    said = found(moment(*ALL), moment(*ALL, after_s=1), moment(*again, after_s=9, pid=80))
+    assert not {"worker_gone", "engine_core_gone", "engine_dead"} & set(said)
+    without_a_worker = [one for one in again if one.role != "worker"]
+    later = moment(*without_a_worker, after_s=10, pid=80)
+    assert "worker_gone" in found(moment(*ALL), moment(*again, after_s=9, pid=80), later)
+
+
+def test_a_server_that_answers_has_started_though_where_it_listens_cannot_be_seen() -> None:
+    assert "starting_up" not in found(moment(*ALL, startup=LOADING, health="200"))
+
+
+def test_of_a_server_that_has_ended_who_went_first_is_named_where_that_was_seen() -> None:
+    left = [one for one in ALL if one.role != "engine core"]
+    first = found(moment(*ALL), moment(*left, after_s=1), moment(after_s=2, state="dead"))["engine_dead"]
+    assert first.summary.endswith("engine core 62 (VLLM::EngineCore) was gone before")
+    assert first.next_step.startswith("dmesg -T | grep -wE '62|")
+    unseen = found(moment(*ALL), moment(after_s=2, state="dead"))["engine_dead"]
+    assert "gone before" not in unseen.summary
+    assert any("engine core 62" in one.text and "which went first was not seen" in one.text for one in unseen.evidence)
+    assert "62" in unseen.next_step
+    assert unseen.next_step.split("'")[1].endswith("|60")
 
 
 def test_a_server_that_is_well_gives_nothing_to_say() -> None:

@@ -88,19 +88,21 @@ def _object(out: Output, target_name: str | None, path: str, *, as_json: bool) -
     """Of the process that was named or, where nothing there is called so, of the server's engine cores."""
     from inferdbg.probes.pymem.path import object_lines
 
-    refusal: InferdbgError | None = None
+    refusals: list[InferdbgError] = []
     for place in _places(target_name):
         try:
             found = object_lines(place, path)
         except InferdbgError as error:
-            refusal = refusal or error
+            refusals.append(error)
             continue
         if as_json:
             out.show_json({"pid" if isinstance(place, int) else "core": place, "path": path, "lines": found})
         else:
             out.show("\n".join(found))
         return Exit.FINE
-    raise refusal or InferdbgError("an object is read from a process: name its PID", code=Exit.USAGE)
+    if not refusals:
+        raise InferdbgError("an object is read from a process: name its PID", code=Exit.USAGE)
+    raise next((one for one in refusals if not one.message.startswith("nothing is called")), refusals[0])
 
 
 def _places(target_name: str | None) -> list[int | str]:

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
 from inferdbg.diagnosis.lately import events_of, place_of, request_named
-from inferdbg.diagnosis.roles import alive_pids
+from inferdbg.diagnosis.roles import alive_pids, named, with_role
+from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.server import Server
 from inferdbg.facts.window import Window
 
 _LAST_WORDS = 3
+_BEHIND = ("engine core", "worker")
 
 
 def check(window: Window) -> Iterator[Finding]:
@@ -42,19 +44,39 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
         else ""
     )
     left = len(window.now.processes.items) if window.now.processes is not None else 0
+    gone, first = _with_it(window, server.pid)
+    pids = "|".join(str(process.pid) for process in (*first, *gone)) + f"|{server.pid}" if first or gone else ""
+    whom = f"grep -wE '{pids}'" if pids else f"grep -w {server.pid}"
     yield Finding(
         cause="engine_dead",
         severity="dead",
         confidence="sure",
         summary=f"{server.engine} pid {server.pid} has ended{lived}: clients are refused"
-        + (f", and {text.count(left)} of its processes live on" if left else ""),
+        + (f", and {text.count(left)} of its processes live on" if left else "")
+        + (f"; {named(first[0])} was gone before" if first else ""),
         evidence=(
             Evidence("server.state", f"there is no process {server.pid} any more; how it ended the kernel knows"),
+            *(
+                Evidence("processes", f"{named(process)} is gone, too: which went first was not seen")
+                for process in gone
+            ),
         ),
-        next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
+        next_step=f"dmesg -T | {whom}   (the kernel says whom it killed, and who crashed)",
         since_ns=seen_ns,
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),
     )
+
+
+def _with_it(window: Window, front: int) -> tuple[list[Process], list[Process]]:
+    """Engine cores and workers that are gone as well: between two looks, and those that were gone at an earlier one."""
+    seen: dict[int, Process] = {}
+    last: set[int] = set()
+    for snapshot in window.snapshots:
+        if front in (there := set(alive_pids(snapshot))):
+            seen |= {process.pid: process for role in _BEHIND for process in with_role(snapshot, role)}
+            last = there
+    gone = [process for process in seen.values() if process.pid not in set(alive_pids(window.now))]
+    return [one for one in gone if one.pid in last], [one for one in gone if one.pid not in last]
 
 
 def _last_seen(window: Window, server: Server) -> int | None:

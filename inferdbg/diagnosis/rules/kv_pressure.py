@@ -12,6 +12,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.window import SECOND, Window
 
 _WAITS_THAT_MATTER_NS = SECOND
+_TOO_SHORT_NS = 5 * SECOND
 _SHARE_THAT_MATTERS = 0.05  # of all tokens computed
 
 
@@ -21,18 +22,20 @@ def check(window: Window) -> Iterator[Finding]:
     if not starved and not preemptions:
         return
     cost, share = _cost(window) if preemptions else ("", 0.0)
-    hurts = bool(starved) or share >= _SHARE_THAT_MATTERS
+    lately = over_ns < _TOO_SHORT_NS  # for a rate
+    hurts = bool(starved) or (share >= _SHARE_THAT_MATTERS and not lately)
     said = []
     if starved:
         waiting = text.counted(_waiting(window), "waiting request")
         need = "needs" if len(starved) == 1 else "need"
         said.append(f"{len(starved)} of {waiting} {need} more blocks than are free")
     if preemptions:
-        said.append(f"{text.counted(preemptions, 'preemption')} in {text.duration(over_ns)}{cost}")
+        when = "just now" if over_ns < SECOND else f"in {text.duration(over_ns)}"
+        said.append(f"{text.counted(preemptions, 'preemption')} {when}{cost}")
     yield Finding(
         cause="kv_pressure",
         severity="slow" if hurts else "note",
-        confidence="sure" if preemptions else "likely",
+        confidence="sure" if preemptions and not lately else "likely",
         summary=("KV cache is the bottleneck: " if hurts else "KV cache runs short at times: ") + "; ".join(said),
         evidence=tuple(_evidence(window, starved)),
         next_step=_advice(window),

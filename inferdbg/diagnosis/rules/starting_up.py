@@ -27,6 +27,8 @@ def check(window: Window) -> Iterator[Finding]:
     if startup is None:
         yield from _not_ready(window)
         return
+    if _serves(window.now):
+        return  # where it listens may not be seen from here
     still_ns = window.now.mono_ns - startup.moved_ns
     stalled = still_ns > _PATIENCE_NS
     since = text.duration(window.now.mono_ns - startup.started_ns)
@@ -40,6 +42,12 @@ def check(window: Window) -> Iterator[Finding]:
         next_step=f"py-spy dump --nonblocking --pid {startup.pid}" if stalled and startup.pid is not None else "",
         since_ns=startup.moved_ns if stalled else startup.started_ns,
     )
+
+
+def _serves(now: Snapshot) -> bool:
+    """It says so itself."""
+    health = now.server.health if now.server is not None else None
+    return health is not None and health.answer == "200"
 
 
 def _not_ready(window: Window) -> Iterator[Finding]:
