@@ -12,7 +12,7 @@ from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.window import SECOND, Window
 
 _WAITS_THAT_MATTER_NS = SECOND
-_TOO_SHORT_NS = 5 * SECOND
+_FEW, _TOO_SHORT_NS = 3, 5 * SECOND
 _SHARE_THAT_MATTERS = 0.05  # of all tokens computed
 
 
@@ -22,7 +22,7 @@ def check(window: Window) -> Iterator[Finding]:
     if not starved and not preemptions:
         return
     cost, share = _cost(window) if preemptions else ("", 0.0)
-    lately = over_ns < _TOO_SHORT_NS  # for a rate
+    lately = preemptions < _FEW and over_ns < _TOO_SHORT_NS  # for a rate
     hurts = bool(starved) or (share >= _SHARE_THAT_MATTERS and not lately)
     said = []
     if starved:
