@@ -1,6 +1,6 @@
 """Reads what an engine holds at one moment: requests, block tables, pool, what is being computed. Nothing is judged."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, repeat
 from typing import NamedTuple
 
@@ -160,12 +160,12 @@ class Looker:
         unknown: list[Value] = [None] * len(addresses)
         told = [take(found.values[columns[ours]] if ours in columns else unknown) for ours, take in _ROW.items()]
         running, blocks = [address in held for address in addresses], [tables.get(key, b"") for key in keys]
-        made: Iterator[Row] = map(tuple.__new__, repeat(Row), zip(*told, keys, running, blocks, strict=True))
-        rows = dict(zip(addresses, made, strict=True))
+        made = list(map(tuple.__new__, repeat(Row), zip(*told, keys, running, blocks, strict=True)))
+        rows: dict[int, Row] = dict(zip(addresses, made, strict=True))
         doubtful = found.changing | found.foreign
         if doubtful.any() or set(map(type, told[0])) != {str}:  # an id that is none: a row that was torn
-            sound = zip(rows.items(), doubtful.tolist(), strict=True)
-            rows = {address: row for (address, row), doubt in sound if not doubt and isinstance(row.id, str)}
+            sound = zip(addresses, made, doubtful.tolist(), strict=True)
+            rows = {address: row for address, row, doubt in sound if not doubt and isinstance(row.id, str)}
         return rows, len(addresses) - len(rows)
 
     def _request_columns(self, address: int) -> dict[str, str]:
