@@ -31,6 +31,7 @@ import threading
 import time
 from typing import NamedTuple
 
+from benchmarks.person import environment
 from benchmarks.warm import family, kept_warm
 
 CPU_LIMIT_PERCENT, RSS_LIMIT_MB, FIRST_FRAME_LIMIT_S = 4.0, 100.0, 0.5
@@ -73,7 +74,7 @@ class Screen:
         self._child = subprocess.Popen(
             [sys.executable, "-m", "inferdbg", "attach", box],
             stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
-            env=_environment(),
+            env=environment(),
         )  # fmt: skip
         os.close(terminal)
         first = threading.Event()
@@ -116,12 +117,6 @@ def measure_memory(box: str) -> tuple[float, float]:
     found = _status_mb(screen.pid, "VmRSS"), _status_mb(screen.pid, "VmHWM")
     screen.close()
     return found
-
-
-def _environment() -> dict[str, str]:
-    """A person's: 256 colours or more, and Python may keep what it compiled."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 
 def _fresh_page_us() -> float:
