@@ -30,8 +30,8 @@ class Node:
     """An object as it was read: its own value, if it is a leaf, or the pointers to its children.
 
     ``fixed``: (address, bytes) that must be the same afterwards, or all of it is in doubt. ``links``: the same for the
-    words that hold its children: where one differs, only that child is in doubt. ``places``: where the pointer of each
-    attribute stands.
+    words that hold its children: where one differs, only that child is in doubt. ``shared``: what is ``fixed`` for all
+    objects of its class. ``places``: where the pointer of each attribute stands.
     """
 
     type: Type | None
@@ -45,6 +45,7 @@ class Node:
     places: dict[str, int] = field(default_factory=dict)
     fixed: list[tuple[int, bytes]] = field(default_factory=list)
     links: list[tuple[int, bytes]] = field(default_factory=list)
+    shared: tuple[tuple[int, bytes], ...] = ()
     doubtful: frozenset[int] = frozenset()
 
     def children(self, hidden: frozenset[str]) -> Iterable[int]:
@@ -66,7 +67,7 @@ class NodeReader:
         self.layout = reader.layout
         self.nodes: dict[int, Node] = {}
         self.bytes_left = limits.bytes
-        self.shared_keys: dict[int, tuple[KeysTable, list[str], list[tuple[int, bytes]]] | None] = {}
+        self.shared_keys: dict[int, tuple[KeysTable, list[str], tuple[tuple[int, bytes], ...]] | None] = {}
 
     def read_many(self, ranges: list[Range]) -> tuple[bytearray, list[int]]:
         wanted = sum(size for _, size in ranges)
@@ -426,7 +427,7 @@ class NodeReader:
         table, names, fixed = shared
         start = values + self.layout.values
         (raw,) = yield [(start, 8 * table.count)]
-        node.fixed += fixed
+        node.shared = fixed
         node.links.append((start, raw))
         pointers = struct.unpack(f"<{table.count}Q", raw)
         for number, (name, pointer) in enumerate(zip(names, pointers, strict=True)):
@@ -434,7 +435,7 @@ class NodeReader:
                 node.attributes.append((name, pointer))
                 node.places[name] = start + 8 * number
 
-    def _shared(self, kind: Type) -> tuple[KeysTable, list[str], list[tuple[int, bytes]]] | None:
+    def _shared(self, kind: Type) -> tuple[KeysTable, list[str], tuple[tuple[int, bytes], ...]] | None:
         """The shared keys of a class, their names, and what must stay the same for them to be true."""
         if kind.address not in self.shared_keys:
             self.shared_keys[kind.address] = None
@@ -443,11 +444,14 @@ class NodeReader:
             if any(pointer):
                 address = int.from_bytes(pointer, "little")
                 table = self.reader.keys_table(address, 1 << 16)
+                self.bytes_left -= table.size
+                if self.bytes_left < 0:
+                    raise OverBudget(f"more than {self.limits.bytes} bytes")
                 entries = memory.read(table.start, table.size)
                 words = struct.unpack(f"<{table.width * table.count}Q", entries)
                 keys = words[table.width - 2 :: table.width]
                 names = [self.reader.string(key) for key in keys]
-                fixed = [(kind.cached_keys, pointer), (table.start, entries)]
+                fixed = (kind.cached_keys, pointer), (table.start, entries)
                 self.shared_keys[kind.address] = table, names, fixed
         return self.shared_keys[kind.address]
 

@@ -163,20 +163,31 @@ class _Walk:
         """Which of them are not as they were read: None, or those of their pointers that lead elsewhere now.
 
         Memory is used again within microseconds, often by the same kind of object: that a pointer is the same as before
-        does not tell that its object lived all the time. So each child is read between two looks at its pointer, three
+        does not tell that its object lived all the time. So each child is read between two looks at the pointers to it,
         neighbours in one read, which are done within a fraction of a microsecond.
         """
         checks: list[_Check] = []
         changed: dict[int, frozenset[int] | None] = {}
-        for address in addresses:
+        sharing: dict[tuple[tuple[int, bytes], ...], list[int]] = {}
+        walked = list(addresses)
+        for address in walked:
             node = self.nodes[address]
             if node.why in ("unreadable", "changing"):
                 changed[address] = None
+            if node.shared:
+                sharing.setdefault(node.shared, []).append(address)
             checks += [_Check(address, at, raw) for at, raw in node.fixed]
             checks += [_Check(address, at, raw, links=True) for at, raw in node.links]
-            checks += self._edges(address, node)
+        checks += self._edges(walked)
+        for address in walked:
+            node = self.nodes[address]
             if node.type is not None and node.type.kind in _LEAVE_POINTERS:
                 checks += [_Check(address, at, raw) for at, raw in node.fixed]
+        for shared, users in sharing.items():
+            now, missing = self.reader.memory.read_many([(at, len(raw)) for at, raw in shared])
+            if missing or now != b"".join(raw for _, raw in shared):
+                changed.update(dict.fromkeys(users))
+                self.source.shared_keys.clear()  # to be read anew
         if not checks:
             return changed
         now, missing = self.reader.memory.read_many([(check.at, len(check.before)) for check in checks])
@@ -195,21 +206,25 @@ class _Walk:
                 changed[check.node] = known | {old for old, new in zip(olds, news, strict=True) if old != new}
         return changed
 
-    def _edges(self, address: int, node: Node) -> Iterator[_Check]:
-        """Pointer, child, pointer; for each child that is not there for good."""
-        wanted = set(node.children(self.limits.hidden))
-        for start, raw in node.links:
-            for number, pointer in enumerate(struct.unpack(f"<{len(raw) // 8}Q", raw)):
-                if pointer not in wanted:
-                    continue
-                child = self.nodes.get(pointer)
-                if child is None or not (child.fixed or child.links):
-                    continue
-                link = _Check(address, start + 8 * number, raw[8 * number : 8 * number + 8], links=True)
-                yield link
-                yield from (_Check(pointer, at, before) for at, before in child.fixed)
-                yield from (_Check(pointer, at, before, links=True) for at, before in child.links)
-                yield link
+    def _edges(self, addresses: Iterable[int]) -> Iterator[_Check]:
+        """Pointers, child, pointers; for each child that is not there for good. However many hold it, it is read once:
+        a large one that hangs at many places would be read for ever."""
+        holding: dict[int, list[_Check]] = {}
+        for address in addresses:
+            node = self.nodes[address]
+            wanted = set(node.children(self.limits.hidden))
+            for start, raw in node.links:
+                for number, pointer in enumerate(struct.unpack(f"<{len(raw) // 8}Q", raw)):
+                    child = self.nodes.get(pointer) if pointer in wanted else None
+                    if child is not None and (child.fixed or child.links):
+                        link = _Check(address, start + 8 * number, raw[8 * number : 8 * number + 8], links=True)
+                        holding.setdefault(pointer, []).append(link)
+        for pointer, links in holding.items():
+            child = self.nodes[pointer]
+            yield from links
+            yield from (_Check(pointer, at, before) for at, before in child.fixed)
+            yield from (_Check(pointer, at, before, links=True) for at, before in child.links)
+            yield from links
 
     def _again(self, doubtful: dict[int, frozenset[int] | None]) -> list[int]:
         """Reads what changed once more, and those of its children that may be others now; gives what is to be checked.

@@ -80,7 +80,7 @@ class Slots:
                 continue
             self._places = {name: node.places[name] for name in self.names if name in node.places}
             self.missing = tuple(name for name in self.names if name not in node.places)
-            self._guard = list(node.fixed)
+            self._guard = [*node.fixed, *node.shared]
             return
         raise Unreadable(f"no instance at {self.address:#x} of {self.reader.memory.name}")
 
