@@ -27,6 +27,11 @@ def duration(ns: float | None) -> str:
     return f"{_digits(ns / 86400e9)} d"
 
 
+def lasting(ns: float, *, at_least: bool) -> str:
+    """A time span of which only the end may be known: ``1.7 s``, ``at least 1.7 s``."""
+    return f"at least {duration(ns)}" if at_least else duration(ns)
+
+
 def clock(wall_ns: int | None) -> str:
     """The time of day, here: ``14:02:07``."""
     return UNKNOWN if wall_ns is None else time.strftime("%H:%M:%S", time.localtime(wall_ns / 1e9))

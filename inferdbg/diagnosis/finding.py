@@ -18,7 +18,7 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 class Finding(Struct, frozen=True, omit_defaults=True):
     """``cause``: the id, stable, for programs. ``summary``: the sentence for people. ``severity`` orders: ``dead``,
     ``stuck``, ``wrong`` (answers are false or missing), ``slow``, ``note``. ``since_ns``: mono_ns of when it began, as
-    far as the Window shows.
+    far as the Window shows; ``at_least``: it was so at the first look already, and may have begun long before.
     ``explains``: causes of other findings that are only its consequence."""
 
     cause: str
@@ -29,3 +29,4 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     next_step: str = ""
     since_ns: int | None = None
     explains: tuple[str, ...] = ()
+    at_least: bool = False

@@ -75,6 +75,12 @@ def newest_steps(window: Window, over_ns: int = MINUTE) -> Iterator[Step]:
             yield step
 
 
+def first_count_ns(window: Window) -> int | None:
+    """When the oldest of the server's own counts that are remembered were read: what was so then may have begun long
+    before."""
+    return next((one.scheduler.origin.mono_ns for one in window.snapshots if one.scheduler is not None), None)
+
+
 def counters_tell(window: Window) -> bool:
     """The Window is long enough that rises of counters say more than the engine's rings do."""
     return window.span_ns >= _ENOUGH_TO_COUNT

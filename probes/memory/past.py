@@ -34,6 +34,7 @@ class Past:
         self.upcoming = upcoming
         self._phase: tuple[int | None, str, int] | None = None
         self._moved: tuple[int | None, int] | None = None
+        self._seen_from_ns: int | None = None
         self._rows: dict[str, Row] = {}
         self._cached: dict[str, int] = {}
         self._owners: np.ndarray | None = None
@@ -89,11 +90,13 @@ class Past:
         phase: Phase | None = seen.standing.phase
         if phase is None or seen.step is None:
             return None
+        if self._seen_from_ns is None:
+            self._seen_from_ns = origin.mono_ns
         if self._moved is None or self._moved[0] != seen.step:
             self._moved = (seen.step, origin.mono_ns)
         since_ns = self.since(seen.step, phase, origin.mono_ns)
         heartbeat_ns = None if phase == "idle" else self._moved[1]
-        return Pulse(origin, heartbeat_ns, seen.step, phase, since_ns)
+        return Pulse(origin, heartbeat_ns, seen.step, phase, since_ns, seen_from_ns=self._seen_from_ns)
 
     def _number(self, rows: Iterable[Row]) -> None:
         for row in rows:

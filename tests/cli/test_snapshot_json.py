@@ -36,6 +36,7 @@ def test_it_names_its_schema_and_carries_snapshot_and_findings() -> None:
             "next_step": "",
             "since_ns": 7,
             "explains": [],
+            "at_least": False,
         }
     ]
 

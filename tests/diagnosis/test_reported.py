@@ -32,12 +32,15 @@ def test_totals_that_stand_while_requests_run_are_an_engine_that_stands() -> Non
     found = only([reported(second) for second in range(0, 13, 2)], "no_progress")
     assert found.confidence == "likely"
     assert found.summary == (
-        "2 requests run, and no token was computed for 12 s by the server's own counts: "
+        "2 requests run, and no token was computed for at least 12 s by the server's own counts: "
         "the engine behind the front end stands"
     )
     assert "/health answers 200" in [evidence.text for evidence in found.evidence]
     assert found.since_ns == reported(0).mono_ns
+    assert found.at_least
     assert only([reported(second) for second in range(0, 33, 2)], "no_progress").confidence == "sure"
+    worked_at_first = [reported(0, tokens=600), *(reported(second) for second in range(2, 15, 2))]
+    assert "computed for 12 s by" in only(worked_at_first, "no_progress").summary
 
 
 def test_a_server_that_moves_idles_or_was_just_looked_at_stands_not() -> None:
@@ -61,8 +64,8 @@ def test_a_data_parallel_rank_that_stands_is_named_though_the_sum_rises() -> Non
     found = only([of_ranks(second, (3, 900 + second), (2, 700)) for second in range(0, 13, 2)], "rank_stands")
     assert (found.severity, found.confidence) == ("stuck", "likely")
     assert found.summary == (
-        "DP1 of 2 data-parallel ranks stands: it has 2 requests running and computed no token for 12 s by the server's "
-        "own counts"
+        "DP1 of 2 data-parallel ranks stands: it has 2 requests running and computed no token for at least 12 s by the "
+        "server's own counts"
     )
     assert found.since_ns == reported(0).mono_ns
 
@@ -135,6 +138,7 @@ def test_a_front_end_that_answers_nothing_is_stuck_however_well_its_last_numbers
     assert only([asked(0, "ok", "200"), asked(31, "not answering", "no answer")], "not_answering").confidence == "sure"
     never = [asked(0, "not answering", "no answer", None), asked(6, "not answering", "no answer", None)]
     assert only(never, "not_answering").severity == "stuck"
+    assert "has answered nothing for at least 6 s" in only(never, "not_answering").summary
 
 
 def test_metrics_that_cannot_be_read_any_more_are_no_sign_of_health() -> None:

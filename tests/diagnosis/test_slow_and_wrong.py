@@ -10,9 +10,10 @@ from inferdbg.diagnosis.diagnose import diagnose
 from inferdbg.diagnosis.rules import block_leak
 from inferdbg.facts.histogram import Histogram
 from inferdbg.facts.provenance import Origin, ProbeReport
+from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.kvcache import FREE, USED
 from inferdbg.facts.sections.pulse import Intent
-from inferdbg.facts.sections.requests import Wait
+from inferdbg.facts.sections.requests import Request, Wait
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
 from tests.support.snapshots import busy
@@ -104,6 +105,35 @@ def test_a_request_that_waits_long_for_blocks_is_told_with_its_numbers() -> None
     )
     assert "1 of 2 waiting requests needs more blocks than are free" in found.summary
     assert any("needs 37 blocks, 12 free, for 5 s" in evidence.text for evidence in found.evidence)
+
+
+def test_a_victim_waits_since_its_preemption_and_not_since_it_came() -> None:
+    looks = [waiting_for_blocks(look, for_ns=83 * SECOND) for look in (calm()[-1], later(calm()[-1], 4 * SECOND))]
+    victims = [with_section(look, "requests", items=_preempted(look)) for look in looks]
+    found = only(victims, "kv_pressure")
+    assert any("free, for 4 s" in evidence.text for evidence in found.evidence)
+    assert found.since_ns == looks[0].mono_ns
+    told = with_section(
+        victims[-1],
+        "events",
+        items=(Event(9, looks[-1].mono_ns - 2 * SECOND, 3, "preempted", request=_preempted(looks[0])[0].number),),
+    )
+    found = only([victims[0], told], "kv_pressure")
+    assert any("free, for 2 s" in evidence.text for evidence in found.evidence)
+
+
+def _preempted(snapshot: Snapshot) -> tuple[Request, ...]:
+    """As vLLM's memory tells of a victim: nothing says when its last token came."""
+    assert snapshot.requests is not None
+    first, *others = snapshot.requests.items
+    return replace(first, stage="preempted"), *others
+
+
+def test_what_is_over_is_told_in_the_past() -> None:
+    dead = with_section(waiting_for_blocks(calm()[-1], for_ns=5 * SECOND), "server", state="dead")
+    assert only([dead], "kv_pressure").summary.startswith(
+        "KV cache was the bottleneck: 1 of 2 waiting requests needed more blocks than were free"
+    )
 
 
 def test_a_short_wait_for_blocks_is_normal() -> None:

@@ -9,6 +9,7 @@ from inferdbg.facts.sections.processes import Process, Processes
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import Window
+from inferdbg.tui.drawing.verdict import verdict
 
 from .moments import MS, SECOND, calm, causes, later, only, steps_before, with_events, with_section
 
@@ -135,6 +136,40 @@ def test_a_stopped_process_explains_the_step_that_hangs() -> None:
     found = diagnose(Window([replace(now, processes=processes)]))
     assert [finding.cause for finding in found] == ["process_stopped", "kernel_wedged"]
     assert found[0].next_step == "kill -CONT 58"
+
+
+def test_a_stop_that_was_there_at_the_first_look_lasts_at_least_as_long_as_we_looked() -> None:
+    first, now = calm()[-1], later(calm()[-1], 3 * SECOND)
+    for begun_ns, seen_from_ns, lasts in (
+        (first.mono_ns, first.mono_ns, "sure · for at least 3 s"),
+        (first.mono_ns, first.mono_ns - SECOND, "sure · for 3 s"),
+        (first.mono_ns - SECOND, None, "sure · for 4 s"),  # an engine that tells its own times
+    ):
+        looks = [
+            with_section(
+                replace(
+                    look,
+                    processes=Processes(Origin("processes", look.mono_ns), (Process(58, "x", "engine core", "T"),)),
+                ),
+                "pulse",
+                heartbeat_ns=begun_ns,
+                seen_from_ns=seen_from_ns,
+            )
+            for look in (first, now)
+        ]
+        found = diagnose(Window(looks))
+        assert (found[0].cause, verdict(Window(looks), found).surety) == ("process_stopped", lasts)
+
+
+def test_a_step_that_stood_at_the_first_look_stands_at_least_as_long_as_we_looked() -> None:
+    first, now = calm()[-1], later(calm()[-1], 3 * SECOND)
+    looks = [
+        with_section(look, "pulse", phase="schedule", phase_since_ns=first.mono_ns, seen_from_ns=first.mono_ns)
+        for look in (first, now)
+    ]
+    assert "has not moved for at least 3 s: schedule" in only(looks, "kernel_wedged").summary
+    earlier = [with_section(look, "pulse", seen_from_ns=first.mono_ns - SECOND) for look in looks]
+    assert "has not moved for 3 s: schedule" in only(earlier, "kernel_wedged").summary
 
 
 def test_a_sleeping_process_is_not_stopped() -> None:

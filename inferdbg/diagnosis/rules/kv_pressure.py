@@ -14,6 +14,13 @@ from inferdbg.facts.window import SECOND, Window
 _WAITS_THAT_MATTER_NS = SECOND
 _FEW, _TOO_SHORT_NS = 3, 5 * SECOND
 _SHARE_THAT_MATTERS = 0.05  # of all tokens computed
+_DOES = {
+    (True, False): "is the bottleneck",
+    (True, True): "was the bottleneck",
+    (False, False): "runs short at times",
+    (False, True): "ran short at times",
+}
+"""By whether it hurts, and whether all is over."""
 
 
 def check(window: Window) -> Iterator[Finding]:
@@ -24,11 +31,13 @@ def check(window: Window) -> Iterator[Finding]:
     cost, share = _cost(window) if preemptions else ("", 0.0)
     lately = preemptions < _FEW and over_ns < _TOO_SHORT_NS  # for a rate
     hurts = bool(starved) or (share >= _SHARE_THAT_MATTERS and not lately)
+    server = window.now.server
+    over = server is not None and server.state in ("dead", "stopped cleanly")
     said = []
     if starved:
         waiting = text.counted(_waiting(window), "waiting request")
-        need = "needs" if len(starved) == 1 else "need"
-        said.append(f"{len(starved)} of {waiting} {need} more blocks than are free")
+        need = "needed" if over else "needs" if len(starved) == 1 else "need"
+        said.append(f"{len(starved)} of {waiting} {need} more blocks than {'were' if over else 'are'} free")
     if preemptions:
         when = "just now" if over_ns < SECOND else f"in {text.duration(over_ns)}"
         said.append(f"{text.counted(preemptions, 'preemption')} {when}{cost}")
@@ -36,7 +45,7 @@ def check(window: Window) -> Iterator[Finding]:
         cause="kv_pressure",
         severity="slow" if hurts else "note",
         confidence="sure" if preemptions and not lately else "likely",
-        summary=("KV cache is the bottleneck: " if hurts else "KV cache runs short at times: ") + "; ".join(said),
+        summary=f"KV cache {_DOES[hurts, over]}: {'; '.join(said)}",
         evidence=tuple(_evidence(window, starved)),
         next_step=_advice(window),
         since_ns=_since(window, starved),
@@ -47,12 +56,21 @@ def check(window: Window) -> Iterator[Finding]:
 def _starved(window: Window) -> list[Request]:
     """Requests that wait for blocks, longest first, if the first has waited long enough for a person to care."""
     waiting = [r for r in requests_now(window) if r.wait is not None and r.wait.reason == "blocks"]
-    patient = [r for r in waiting if r.arrived_ns is not None and _waited_ns(window, r) >= _WAITS_THAT_MATTER_NS]
-    return waiting if patient else []
+    return waiting if any(_waited_ns(window, one) >= _WAITS_THAT_MATTER_NS for one in waiting) else []
 
 
 def _waited_ns(window: Window, request: Request) -> int:
-    return window.now.mono_ns - max(request.arrived_ns or 0, request.last_token_ns or 0)
+    return window.now.mono_ns - _waits_since(window, request)
+
+
+def _waits_since(window: Window, request: Request) -> int:
+    """Since it came, its last token, or its last preemption; of a preempted one, where nothing tells since when, for no
+    longer than it was seen."""
+    preempted = [event.mono_ns for event in events_of(window, "preempted") if event.request == request.number]
+    known = [request.last_token_ns or 0, *preempted[-1:]]
+    if request.stage != "preempted":
+        known.append(request.arrived_ns or 0)
+    return max(known) or window.snapshots[0].mono_ns
 
 
 def _waiting(window: Window) -> int:
@@ -133,5 +151,5 @@ def _evidence(window: Window, starved: list[Request]) -> Iterator[Evidence]:
 
 def _since(window: Window, starved: list[Request]) -> int | None:
     began = [event.mono_ns for event in events_of(window, "preempted")[:1]]
-    began += [request.arrived_ns for request in starved[:1] if request.arrived_ns is not None]
+    began += [_waits_since(window, request) for request in starved[:1]]
     return min(began, default=None)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.lately import first_count_ns
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.window import SECOND, Window
 
@@ -19,6 +20,8 @@ def check(window: Window) -> Iterator[Finding]:
         return
     since_ns = _unmoved_since(window, scheduler)
     still_ns = scheduler.origin.mono_ns - since_ns
+    at_least = since_ns == first_count_ns(window)
+    lasts = text.lasting(still_ns, at_least=at_least)
     if still_ns < _LIKELY_NS:
         return
     evidence = [Evidence("scheduler", f"running {text.count(scheduler.running)}, and no total rose")]
@@ -30,10 +33,11 @@ def check(window: Window) -> Iterator[Finding]:
         severity="stuck",
         confidence="sure" if still_ns >= _SURE_NS else "likely",
         summary=f"{text.counted(scheduler.running, 'request')} run, and no token was computed for "
-        f"{text.duration(still_ns)} by the server's own counts: the engine behind the front end stands",
+        f"{lasts} by the server's own counts: the engine behind the front end stands",
         evidence=tuple(evidence),
         next_step=f"inferdbg attach {pid} --depth memory" if pid is not None else "look at it on its own machine",
         since_ns=since_ns,
+        at_least=at_least,
     )
 
 

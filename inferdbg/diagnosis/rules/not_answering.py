@@ -20,7 +20,9 @@ def check(window: Window) -> Iterator[Finding]:
     report = next((one for one in window.now.probes if one.probe == "reported"), None)
     health = server.health
     if report is not None and report.status in ("not answering", "failed"):
-        silent_ns = window.now.mono_ns - _since_ns(window, report)
+        # where it never answered, since it was first asked
+        since_ns = report.answered_ns if report.answered_ns is not None else window.snapshots[0].mono_ns
+        silent_ns = window.now.mono_ns - since_ns
         if silent_ns >= _LIKELY_NS:
             yield _silent(window, report, silent_ns)
     elif health is not None and health.answer.startswith("5") and server.engine != _LOADS:
@@ -39,6 +41,8 @@ def _silent(window: Window, report: ProbeReport, silent_ns: int) -> Finding:
     health = server.health if server is not None else None
     healthy = health is not None and health.answer == "200"
     silent = report.status == "not answering"
+    never = report.answered_ns is None
+    lasts = text.lasting(silent_ns, at_least=never)
     nothing = silent and not healthy
     what = "has answered nothing" if nothing else "has told no metrics that can be read"
     where = server.url if server is not None else None
@@ -49,7 +53,7 @@ def _silent(window: Window, report: ProbeReport, silent_ns: int) -> Finding:
         cause="not_answering",
         severity="stuck" if nothing else "slow" if silent else "wrong",
         confidence="sure" if silent_ns >= _SURE_NS else "likely",
-        summary=f"the front end{at} {what} for {text.duration(silent_ns)}: its numbers here are that old",
+        summary=f"the front end{at} {what} for {lasts}: its numbers here are that old",
         evidence=(
             Evidence("probes.reported", report.message),
             *([Evidence("server.health", f"/health: {health.answer}")] if health is not None else ()),
@@ -58,10 +62,6 @@ def _silent(window: Window, report: ProbeReport, silent_ns: int) -> Finding:
         if pid is not None
         else f"curl -m 5 -sv {where or 'URL'}/health",
         since_ns=window.now.mono_ns - silent_ns,
+        at_least=never,
         explains=("no_progress",),
     )
-
-
-def _since_ns(window: Window, report: ProbeReport) -> int:
-    """When it last answered; when it was first asked, where it never did."""
-    return report.answered_ns if report.answered_ns is not None else window.snapshots[0].mono_ns

@@ -18,6 +18,7 @@ def check(window: Window) -> Iterator[Finding]:
     if processes is None or (server is not None and server.state != "alive"):
         return
     heartbeat_ns = pulse.heartbeat_ns if pulse is not None else None
+    first_look_ns = pulse.seen_from_ns if pulse is not None else None
     for process in processes.items:
         if process.state in ("T", "t"):
             by = "a debugger traces it" if process.state == "t" else "SIGSTOP, SIGTSTP or a debugger"
@@ -40,6 +41,7 @@ def check(window: Window) -> Iterator[Finding]:
                     "front_and_engine_disagree",
                     "not_answering",
                 ),
+                at_least=heartbeat_ns is not None and heartbeat_ns == first_look_ns,
             )
 
 

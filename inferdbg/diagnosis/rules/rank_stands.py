@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.lately import first_count_ns
 from inferdbg.diagnosis.roles import with_role
 from inferdbg.facts.sections.scheduler import Rank
 from inferdbg.facts.window import SECOND, Window
@@ -24,6 +25,7 @@ def check(window: Window) -> Iterator[Finding]:
         still_ns = read_ns - since[rank.name]
         if still_ns < _LIKELY_NS:
             continue
+        at_least = since[rank.name] == first_count_ns(window)
         running = text.counted(rank.running or 0, "request")
         cores = [
             process for process in with_role(window.now, "engine core") if rank.name in (process.rank or "").split()
@@ -33,10 +35,11 @@ def check(window: Window) -> Iterator[Finding]:
             severity="stuck",
             confidence="sure" if still_ns >= _SURE_NS else "likely",
             summary=f"{rank.name} of {len(scheduler.ranks)} data-parallel ranks stands: it has {running} running and "
-            f"computed no token for {text.duration(still_ns)} by the server's own counts",
+            f"computed no token for {text.lasting(still_ns, at_least=at_least)} by the server's own counts",
             evidence=(Evidence("scheduler.ranks", f"{rank.name} running {running}, and no total rose"),),
             next_step=f"inferdbg attach {cores[0].pid}" if cores else "look at it on its own machine",
             since_ns=since[rank.name],
+            at_least=at_least,
             explains=("no_progress",),
         )
 

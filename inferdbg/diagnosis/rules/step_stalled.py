@@ -23,6 +23,7 @@ def check(window: Window) -> Iterator[Finding]:
         return
     still = _unmoved(window)
     since_ns = _since(window, still, pulse)
+    at_least = since_ns == pulse.seen_from_ns
     silent_ns = window.now.mono_ns - since_ns
     if silent_ns <= _patience_ns(window, pulse, still):
         return
@@ -33,10 +34,12 @@ def check(window: Window) -> Iterator[Finding]:
         cause="kernel_wedged" if wedged else "step_stalled",
         severity="stuck",
         confidence=_confidence(window, still),
-        summary=f"step {text.count(pulse.step)} has not moved for {text.duration(silent_ns)}: {place_of(pulse)}",
-        evidence=tuple(_evidence(window, pulse, silent_ns)),
+        summary=f"step {text.count(pulse.step)} has not moved for "
+        f"{text.lasting(silent_ns, at_least=at_least)}: {place_of(pulse)}",
+        evidence=tuple(_evidence(window, pulse, text.lasting(silent_ns, at_least=at_least))),
         next_step=_STACK.format(pid=pid),
         since_ns=since_ns,
+        at_least=at_least,
         explains=("front_and_engine_disagree", "not_answering"),
     )
 
@@ -100,8 +103,8 @@ def _confidence(window: Window, still: list[Snapshot]) -> Confidence:
     return "sure" if window.now.mono_ns - still[0].mono_ns > patience_ns(window) else "likely"
 
 
-def _evidence(window: Window, pulse: Pulse, silent_ns: int) -> Iterator[Evidence]:
-    yield Evidence("pulse.phase_since_ns", f"in phase {pulse.phase} for {text.duration(silent_ns)}")
+def _evidence(window: Window, pulse: Pulse, silent: str) -> Iterator[Evidence]:
+    yield Evidence("pulse.phase_since_ns", f"in phase {pulse.phase} for {silent}")
     if in_kernel(pulse):
         completed = text.count(pulse.kernels_completed)
         launched = f"{text.counted(pulse.kernels_launched, 'kernel')} launched, {completed} completed"

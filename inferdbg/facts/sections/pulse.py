@@ -22,7 +22,8 @@ class Intent(Struct, frozen=True, gc=False, omit_defaults=True):
 class Pulse(Struct, frozen=True, gc=False, omit_defaults=True):
     """Times are CLOCK_MONOTONIC ns. ``heartbeat_ns``: last sign of life; None: the engine gives none while it is idle.
     ``kernels_launched`` and ``kernels_completed`` count since the start: when the
-    first is ahead, ``kernel`` is still running (or stuck)."""
+    first is ahead, ``kernel`` is still running (or stuck). ``seen_from_ns``: the first look at an engine that does not
+    tell its own times; what began then may have begun long before. None: the times are the engine's."""
 
     origin: Origin
     heartbeat_ns: int | None
@@ -35,3 +36,4 @@ class Pulse(Struct, frozen=True, gc=False, omit_defaults=True):
     kernels_completed: int | None = None
     generation: int | None = None
     intent: Intent | None = None
+    seen_from_ns: int | None = None
