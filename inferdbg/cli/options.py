@@ -125,10 +125,13 @@ def _long_enough(context: click.Context, option: click.Parameter, value: int) ->
     return value
 
 
+def once_option(verb: Verb) -> Verb:
+    return click.option("--once", is_flag=True, help="One look as text, as where there is no terminal.")(verb)
+
+
 def look_options(verb: Verb) -> Verb:
-    once = click.option("--once", is_flag=True, help="One look as text, as where there is no terminal.")
     blocks = click.option("--blocks", is_flag=True, help="With --json: every block and block table, too.")
-    return once(blocks(verb))
+    return once_option(blocks(verb))
 
 
 def record_option(verb: Verb) -> Verb:

@@ -81,6 +81,10 @@ def _no_path(path: str, at: int, why: str) -> InferdbgError:
     )
 
 
+class NotCalled(InferdbgError):
+    """Nothing in this process has the name that a path begins with."""
+
+
 def follow(reader: Reader, roots: Mapping[str, int], path: str) -> int:
     """Address of the object that a path leads to. ``roots``: addresses by the names that it may begin with.
 
@@ -89,7 +93,8 @@ def follow(reader: Reader, roots: Mapping[str, int], path: str) -> int:
     first, *rest = parse(path)
     assert isinstance(first, str)
     if first not in roots:
-        raise _missing(f"nothing is called {first!r} here", first, list(roots))
+        missing = _missing(f"nothing is called {first!r} here", first, list(roots))
+        raise NotCalled(missing.message, missing.hint, missing.code)
     address, way = roots[first], first
     for step in rest:
         address = _attribute(reader, address, way, step) if isinstance(step, str) else _item(reader, address, way, step)

@@ -311,8 +311,7 @@ class Reported:
             return self._without(now_ns, "absent", error.message, "has the server ended, or not begun to listen?")
         self._ask_health(now_ns)
         if error.kind == "no answer":
-            health = f"; /health: {self._health.answer}" if self._health is not None else ""
-            return self._without(now_ns, "not answering", error.message, f"{error.message}{health}")
+            return self._without(now_ns, "not answering", error.message, f"curl -m 5 -sv {self.url}/health")
         return self._failed(error.message, "", now_ns)
 
     def _failed(self, message: str, hint: str, now_ns: int) -> Reading:

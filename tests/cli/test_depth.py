@@ -114,6 +114,7 @@ def test_stacks_come_with_memory_where_that_can_be_had() -> None:
     ollama = depth_of(FoundServer("ollama", MEMBERS, 1, url="http://127.0.0.1:11434"), Wanted("stacks"))
     assert ollama.used == ("stacks", "reported")
     assert ollama.words[-1] == "no depth memory: there is no map of the objects of ollama"
+    assert "denied" not in {probe.read(0).status for probe in ollama.probes if isinstance(probe, Withheld)}
 
 
 def test_every_depth_has_its_cost() -> None:

@@ -18,7 +18,7 @@ def shown_of(monkeypatch: pytest.MonkeyPatch, looks: Sequence[Sequence[FoundServ
     """What top shows of servers that are there at each look for them, when the person goes on as long as that works."""
     found, shown = iter(looks), list[str]()
 
-    def show(out: object, engine: FoundServer, interval_ns: int, keep: object, *, place: str = "") -> bool:
+    def show(out: object, engine: FoundServer, interval_ns: int, keep: object, *, place: str, once: bool) -> bool:
         shown.append(f"{engine.url} {place}".rstrip())
         return bool(place) and len(shown) < len(looks)
 

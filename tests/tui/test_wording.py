@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from inferdbg.facts.histogram import Histogram
-from inferdbg.facts.provenance import Origin
+from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.sections.kvcache import USED, KVCache
 from inferdbg.facts.sections.requests import Request, Requests, Reuse, Wait
 from inferdbg.facts.sections.scheduler import Rank, Scheduler
@@ -315,3 +315,12 @@ def test_what_each_data_parallel_rank_has_to_do_is_told_as_far_as_there_is_room(
     assert len(queue().splitlines()) == 1
     lines = queue(*(Rank(f"DP{number}", 1_000, 0) for number in range(64))).splitlines()
     assert (len(lines), lines[-1]) == (4, "…")
+
+
+def test_before_the_first_answer_nothing_is_unseen_yet() -> None:
+    (blind,) = scenes.unseen()
+    coming = ProbeReport("reported", "stale", ("scheduler",), message="its first answer is on the way")
+    shown = said(verdict_lines(Window([replace(blind, probes=(*blind.probes, coming))]), (), 80))
+    assert "● LOOKING  reported: its first answer is on the way" in shown
+    late = replace(coming, answered_ns=1)
+    assert "UNSEEN" in said(verdict_lines(Window([replace(blind, probes=(*blind.probes, late))]), (), 80))

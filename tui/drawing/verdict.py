@@ -120,7 +120,7 @@ def _from_finding(window: Window, finding: Finding) -> Verdict:
     surety: list[str] = [finding.confidence]
     lasts_ns = window.now.mono_ns - finding.since_ns if finding.since_ns is not None else 0
     if lasts_ns > 0:
-        surety.append(f"for {text.duration(lasts_ns)}")
+        surety.append(f"for {text.lasting(lasts_ns, at_least=finding.at_least)}")
     return Verdict(
         _WORDS[finding.severity],
         finding.severity,
@@ -132,7 +132,11 @@ def _from_finding(window: Window, finding: Finding) -> Verdict:
 
 
 def _nothing_seen(window: Window) -> Verdict:
-    troubled = next((r for name in SECTIONS for r in reports_of(window.now, name) if r.status != "ok"), None)
+    reports = [r for name in SECTIONS for r in reports_of(window.now, name) if r.status != "ok"]
+    coming = next((r for r in reports if r.status == "stale" and r.answered_ns is None), None)
+    if coming is not None:
+        return Verdict("LOOKING", "note", f"{text.safe(coming.probe)}: {text.safe(coming.message)}")
+    troubled = reports[0] if reports else None
     if troubled is None:
         return Verdict("UNSEEN", "unseen", "nothing can be seen of this server: no probe here reads it")
     why = text.safe(f"{troubled.probe} {troubled.status}{': ' if troubled.message else ''}{troubled.message}")

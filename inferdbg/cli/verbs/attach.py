@@ -86,7 +86,7 @@ def command(
 
 def _object(out: Output, target_name: str | None, path: str, *, as_json: bool) -> int:
     """Of the process that was named or, where nothing there is called so, of the server's engine cores."""
-    from inferdbg.probes.pymem.path import object_lines
+    from inferdbg.probes.pymem.path import NotCalled, object_lines
 
     refusals: list[InferdbgError] = []
     for place in _places(target_name):
@@ -102,7 +102,7 @@ def _object(out: Output, target_name: str | None, path: str, *, as_json: bool) -
         return Exit.FINE
     if not refusals:
         raise InferdbgError("an object is read from a process: name its PID", code=Exit.USAGE)
-    raise next((one for one in refusals if not one.message.startswith("nothing is called")), refusals[0])
+    raise next((one for one in refusals if not isinstance(one, NotCalled)), refusals[0])
 
 
 def _places(target_name: str | None) -> list[int | str]:

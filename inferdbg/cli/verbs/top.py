@@ -11,7 +11,7 @@ import click
 from inferdbg.cli import here, looking, naming, target
 from inferdbg.cli.depth import Wanted
 from inferdbg.cli.ending import interrupted_by_signals
-from inferdbg.cli.options import example, force_option, interval_option, record_option, writer
+from inferdbg.cli.options import example, force_option, interval_option, once_option, record_option, writer
 from inferdbg.cli.output import Output
 from inferdbg.errors import Exit, InferdbgError
 
@@ -38,6 +38,7 @@ DEMO_SECONDS = 4.0
 @click.option("--demo", is_flag=True, help="Start a small engine under traffic, show it, take it down at the end.")
 @click.option("--model", help="With --demo: what to serve.  [default: SmolLM2-135M-Instruct]")
 @click.option("--blackbox-dir", "folders", multiple=True, help="Look for engines in this folder, too.")
+@once_option
 @interval_option
 @record_option
 @force_option
@@ -47,20 +48,21 @@ def command(
     demo: bool,
     model: str | None,
     folders: tuple[str, ...],
+    once: bool,
     interval_ns: int,
     record: str | None,
     force: bool,
 ) -> int:
     """Finds the servers of this machine (bundled engines, vLLM, SGLang, llama.cpp, ollama, TGI) and shows the busiest,
-    live; the key e goes to the next one. Without a terminal it prints one look and exits with 0, whatever it sees. Exit
-    code 4 when no engine runs here.
+    live; the key e goes to the next one. With --once, and without a terminal, it prints one look and exits with
+    0, whatever it sees. Exit code 4 when no engine runs here.
     """
     if model is not None and not demo:
         raise click.UsageError("--model says what --demo serves: give both")
     interrupted_by_signals()
     keep = partial(writer, record, force=force)
     if demo:
-        return _demo(out, model, interval_ns, keep)
+        return _demo(out, model, interval_ns, keep, once=once)
     found = here.discovered(folders)
     living = here.living(found)
     if not living:
@@ -80,7 +82,7 @@ def command(
     while True:
         several = len(living) > 1 and record is None  # a recording is of one
         place = f"{living.index(chosen) + 1}/{len(living)}" if several else ""
-        if not _show(out, chosen, interval_ns, keep, place=place):
+        if not _show(out, chosen, interval_ns, keep, place=place, once=once):
             return Exit.FINE
         found = here.discovered(folders)
         living = here.living(found)
@@ -89,7 +91,7 @@ def command(
         chosen = _after(chosen, living)
 
 
-def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record") -> int:
+def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record", *, once: bool) -> int:
     from inferdbg.cli.demo import Demo
 
     out.progress("starting a small engine …")
@@ -97,7 +99,7 @@ def _demo(out: Output, model: str | None, interval_ns: int, keep: "target.Record
         out.say(f"demo: {serving.model} at {serving.url}, pid {serving.pid}")
         if serving.box is None:
             raise InferdbgError("the demo's engine keeps no black box")
-        _show(out, target.engine_of(serving.box), interval_ns, keep, ready=_flows)
+        _show(out, target.engine_of(serving.box), interval_ns, keep, ready=_flows, once=once)
     return Exit.FINE
 
 
@@ -108,13 +110,15 @@ def _show(
     keep: "target.Record",
     ready: "Callable[[Window], bool]" = lambda window: True,
     place: str = "",
+    *,
+    once: bool,
 ) -> bool:
     """On the screen, where there is one: then True when the person wants to see the next one."""
     depth = target.depth_in_use(engine)
     for words in depth.words if depth is not None else ():
         out.say(words)
     with contextlib.closing(target.engine_source(engine, keep())) as source:
-        if out.has_screen:
+        if out.has_screen and not once:
             return looking.on_screen(source, interval_ns, place=place, recorded=source.recording is not None)
         _until(ready, source, interval_ns)
         looking.as_text(out, source)
