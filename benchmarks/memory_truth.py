@@ -195,24 +195,26 @@ def _tell(taken: list[Taken], wrong: list[str]) -> bool:
 
 def gaps(server: RealServer) -> bool:
     """Gaps between the pieces of a stream, with a reader of its own process at 10 Hz and without, in turns. Noise is
-    what windows without it differ by among each other."""
+    what windows without it differ by among each other. In a third kind of window that process works as long as a
+    reading takes and reads nothing: what a server that fills the machine feels of anybody's work."""
     core = server.children()["VLLM::EngineCor"]
-    windows: dict[bool, list[list[float]]] = {False: [], True: []}
-    with load(server, 3), _reader(core) as reads:
-        for turn in range(2 * GAP_WINDOWS):
-            reading = turn % 2 == 1
-            reads(reading)
-            windows[reading].append(_stream(server, GAP_WINDOW_S, turn))
+    windows: dict[str, list[list[float]]] = {"alone": [], "read": [], "work": []}
+    with load(server, 3), _reader(core) as tell:
+        for turn in range(GAP_WINDOWS):
+            for kind, found in windows.items():
+                tell(kind)
+                found.append(_stream(server, GAP_WINDOW_S, turn))
     print("gaps between pieces       mean   median      p99      max   pieces   means of the windows, ms")
-    for reading, found in windows.items():
+    names = {"alone": "alone", "read": "read at 10 Hz", "work": "as much work"}
+    for kind, found in windows.items():
         ordered = sorted(gap * 1e3 for gaps in found for gap in gaps)
         means = " ".join(f"{statistics.mean(gaps) * 1e3:.1f}" for gaps in found)
         print(
-            f"    {'read at 10 Hz' if reading else 'alone':17}  {statistics.mean(ordered):7.2f} "
+            f"    {names[kind]:17}  {statistics.mean(ordered):7.2f} "
             f" {statistics.median(ordered):7.2f}  {ordered[int(0.99 * len(ordered))]:7.2f}  {ordered[-1]:7.2f} "
             f" {len(ordered):7,}   {means}"
         )
-    alone, read = ([statistics.median(gaps) for gaps in windows[reading]] for reading in (False, True))
+    alone, read = ([statistics.median(gaps) for gaps in windows[kind]] for kind in ("alone", "read"))
     noise = max(alone) - min(alone)
     apart = statistics.median(read) - statistics.median(alone)
     print(f"medians of the windows differ by {apart * 1e3:.2f} ms; those without a reader by {noise * 1e3:.2f}")
@@ -220,39 +222,46 @@ def gaps(server: RealServer) -> bool:
 
 
 @contextlib.contextmanager
-def _reader(core: int) -> Iterator[Callable[[bool], None]]:
-    """A process that reads the engine core at 10 Hz while it is told to."""
+def _reader(core: int) -> Iterator[Callable[[str], None]]:
+    """A process that reads the engine core at 10 Hz, or works as long, while it is told to."""
     program = [sys.executable, "-m", "benchmarks.memory_truth", "--read-as-told", str(core)]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         said, answered = process.stdin, process.stdout
 
-        def tell(reading: bool) -> None:
-            said.write(f"{int(reading)}\n")
+        def tell(kind: str) -> None:
+            said.write(f"{kind}\n")
             said.flush()
             answered.readline()
 
-        tell(False)
+        tell("alone")
         yield tell
         said.close()
 
 
 def read_as_told(core: int) -> int:
-    """A line ``1`` begins the reading, ``0`` ends it; each is answered. As ``inferdbg attach`` reads."""
+    """A line ``read``, ``work`` or ``alone`` says what is done from then on; each is answered. As ``inferdbg attach``
+    reads."""
     give_way()
     engine = Engine(open_process(core), MAP)
     engine.refresh(time.monotonic_ns())
-    reading = threading.Event()
+    kind = "alone"
 
-    def read() -> None:
-        while reading.wait():
-            engine.look(pool=True)
+    def act() -> None:
+        taken_s = 0.005
+        while True:
+            begun = time.thread_time()
+            if kind == "read":
+                engine.look(pool=True)
+                taken_s = time.thread_time() - begun
+            while kind == "work" and time.thread_time() - begun < taken_s:
+                sum(range(1000))
             time.sleep(1 / GAP_HZ)
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=act, daemon=True).start()
     for line in sys.stdin:
-        (reading.set if line.strip() == "1" else reading.clear)()
+        kind = line.strip()
         print("told", flush=True)
     return 0
 

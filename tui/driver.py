@@ -3,8 +3,11 @@
 import os
 import select
 from codecs import getincrementaldecoder
+from contextlib import suppress
+from typing import TextIO
 
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 _TYPING_S, _IDLE_S = 0.1, 1.0
@@ -12,8 +15,33 @@ _TYPING = 20
 """Empty looks until nobody types any more."""
 
 
+class _Terminal:
+    """What is written to a terminal that is gone is lost. The thread that writes must not end by it: the screen would
+    wait for ever for room in its queue."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.fileno = file.fileno
+        self.isatty = file.isatty
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
 class Driver(LinuxDriver):
     """On a virtual machine each time that a thread wakes up costs a quarter of a millisecond. Keys wake it at once."""
+
+    def __init__(
+        self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        assert self._file is not None
+        self._file = _Terminal(self._file)  # type: ignore[assignment]  # all that is asked of it
 
     def run_input_thread(self) -> None:
         """Until ``exit_event``, which it sees a second late when the end does not come from a key."""

@@ -119,14 +119,26 @@ def test_a_recording_that_is_ended_by_a_signal_is_complete(number: int, engine: 
     assert inferdbg("open", str(path)).code == 0
 
 
+NOHUP = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
 @contextlib.contextmanager
-def screen(engine: Serving) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
-    """A live screen on a terminal of its own, of which our end is given, when its first picture is there."""
+def screen(engine: Serving, log: Path | None = None) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
+    """A live screen on a terminal of its own, of which our end is given, when its first picture is there. With a
+    ``log`` as a shell starts `nohup inferdbg top 2>log`."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
     command = [*INFERDBG, "top", "--blackbox-dir", os.path.dirname(engine.box)]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True) as top:
-        os.close(its)
+    complaints = its if log is None else os.open(log, os.O_WRONLY | os.O_CREAT)
+    command = command if log is None else [sys.executable, "-c", NOHUP, *command]
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=complaints, start_new_session=True) as top:
+        for descriptor in {its, complaints}:
+            os.close(descriptor)
         seen = b""
         while b"verdict" not in seen:
             assert select.select([ours], [], [], DEADLINE_S)[0], seen
@@ -152,11 +164,13 @@ def test_a_screen_ends_with_0_when_left_and_130_by_a_signal(
         os.close(ours)
 
 
-def test_a_screen_whose_terminal_is_gone_ends_by_itself(engine: Serving) -> None:
-    """A connection that breaks without a hangup; reading on from it would take a whole core of somebody's server."""
-    with screen(engine) as (top, ours):
+def test_a_screen_whose_terminal_is_gone_ends_by_itself(engine: Serving, tmp_path: Path) -> None:
+    """A connection that breaks without a hangup; reading on from it would take a whole core of somebody's server, and
+    writing on to it must neither wait nor complain."""
+    with screen(engine, tmp_path / "log") as (top, ours):
         os.close(ours)
         assert top.wait(DEADLINE_S) == 0
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_a_folder_that_cannot_be_written_is_told(engine: Serving, tmp_path: Path) -> None:
