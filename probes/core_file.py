@@ -4,8 +4,11 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.facts.provenance import Origin
+from inferdbg.facts.sections.server import Server
 
 from .maps.vllm_v1 import MAP
 from .memory.engine import Engine
@@ -40,6 +43,9 @@ class CoreFile:
             seen = engine.look(pool=True)
             told = Reuses().of(engine, seen)
             sections = Past().sections(engine, seen, {}, 0, Origin(self.name, now_ns), told=told, many=False)
+        server = sections.get("server")
+        if isinstance(server, Server):
+            sections["server"] = replace(server, state="core file")
         if seen.look is None:
             return Reading(sections, "torn", f"requests and blocks could not be read: {seen.label}", mono_ns=now_ns)
         words = "" if seen.consistent else f"numbers may not fit together: written {seen.label}"

@@ -61,6 +61,9 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
     if server is not None and server.state == "copied":
         said = f"a copy of the black box of pid {server.pid}, which still runs: this is how it was then"
         return Verdict("COPY", "note", said, f"inferdbg attach {server.pid}")
+    if server is not None and server.state == "core file":
+        said = f"a core file of {server.engine}, pid {server.pid}: this is how it was when that was written"
+        return Verdict("CORE", "note", text.safe(said))
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
     seen = [_DEPTHS.get(name, name) for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]

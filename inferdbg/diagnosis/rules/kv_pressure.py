@@ -32,7 +32,7 @@ def check(window: Window) -> Iterator[Finding]:
     lately = preemptions < _FEW and over_ns < _TOO_SHORT_NS  # for a rate
     hurts = bool(starved) or (share >= _SHARE_THAT_MATTERS and not lately)
     server = window.now.server
-    over = server is not None and server.state in ("dead", "stopped cleanly")
+    over = server is not None and server.state not in ("alive", "copied")
     said = []
     if starved:
         waiting = text.counted(_waiting(window), "waiting request")

@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from inferdbg.facts.provenance import Origin
 
-ServerState = Literal["alive", "dead", "stopped cleanly", "copied"]
-"""``copied``: this is a copy of the black box of an engine that still runs, and stands at the moment of the copying."""
+ServerState = Literal["alive", "dead", "stopped cleanly", "copied", "core file"]
+"""``copied``: this is a copy of the black box of an engine that still runs, and stands at the moment of the copying.
+``core file``: how a process was when its core was written; whether it died of that the core does not tell."""
 
 
 class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True):
