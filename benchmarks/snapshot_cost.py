@@ -2,8 +2,8 @@
 and what it costs to remember it, so that one can scrub back.
 
 The box is that of the real scheduler with made-up tokens. Ten new steps lie between two looks, as when a screen looks
-four times a second at an engine whose steps take 25 ms. Most of a look is the copying of 4 MB, so the looks are judged
-in windows in which the machine's memory was calm (`benchmarks.calm`).
+four times a second at an engine whose steps take 25 ms. A look is mostly the reading of 4 MB that are not at hand, so
+it is judged in windows in which the machine's memory was calm (`benchmarks.calm`).
 
     python -m benchmarks.snapshot_cost
 """
@@ -17,7 +17,7 @@ import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from benchmarks.calm import Windows, copied_gb_s
+from benchmarks.calm import Windows, answer_ns
 from benchmarks.synthetic import SyntheticEngine, limits_for
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.requests import Requests
@@ -67,7 +67,7 @@ def measure(folder: str) -> int:
     history.append(snapshot(sections, 0))
     number = 0
     while busy.calm_count < CALM_WINDOWS and number < MOST_WINDOWS * LOOKS_A_WINDOW:
-        looks_ms, appends_ms, copied = [], [], []
+        looks_ms, appends_ms, answers_ns = [], [], []
         for _ in range(LOOKS_A_WINDOW):
             for _ in range(STEPS_BETWEEN):
                 engine.step()
@@ -78,9 +78,9 @@ def measure(folder: str) -> int:
             before = time.thread_time()
             history.append(seen)
             appends_ms.append((time.thread_time() - before) * 1e3)
-            copied.append(copied_gb_s())
-        busy.add(looks_ms, copied)
-        remembered.add(appends_ms, copied)
+            answers_ns.append(answer_ns())
+        busy.add(looks_ms, answers_ns)
+        remembered.add(appends_ms, answers_ns)
     kib = history.bytes_held / 1024 / number
     print(f"{STEPS_BETWEEN} new steps of {REQUESTS} requests between two looks: {busy.in_words()}")
     for calm in (False, True):
