@@ -71,6 +71,11 @@ def as_object(out: Output, source: "Source", at_ns: int | None = None, *, blocks
     return _code(findings)
 
 
+def has_answered(window: "Window") -> bool:
+    """No probe's first answer is still on the way: before that nothing can be said to be well."""
+    return not any(report.status == "stale" and report.answered_ns is None for report in window.now.probes)
+
+
 def look(
     source: "Source", at_ns: int | None = None, *, rates: bool, pause: Callable[[float], None] = time.sleep
 ) -> "tuple[Window, list[Finding]]":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from inferdbg.cli.looking import LONGER_LOOK_S, look, moment_of, on_screen, refuse_blindness
+from inferdbg.cli.looking import LONGER_LOOK_S, has_answered, look, moment_of, on_screen, refuse_blindness
 from inferdbg.config import Moment
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.facts.provenance import Origin, ProbeReport
@@ -178,3 +178,11 @@ def test_a_recording_that_was_lost_ends_the_screen_with_an_error_of_the_dead_too
     with pytest.raises(InferdbgError, match="no space"):
         on_screen(source, SECOND, recorded=True)
     assert not on_screen(source, SECOND)
+
+
+def test_one_look_waits_for_first_answers() -> None:
+    snapshot = busy(snapshots=1)[0]
+    coming = ProbeReport("memory", "stale", ("requests",), message="its first answer is on the way")
+    assert not has_answered(Window([replace(snapshot, probes=(*snapshot.probes, coming))]))
+    assert has_answered(Window([replace(snapshot, probes=(replace(coming, answered_ns=1),))]))
+    assert has_answered(Window([replace(snapshot, probes=(replace(coming, status="failed"),))]))

@@ -108,7 +108,7 @@ def _show(
     engine: "Engine",
     interval_ns: int,
     keep: "target.Record",
-    ready: "Callable[[Window], bool]" = lambda window: True,
+    ready: "Callable[[Window], bool]" = looking.has_answered,
     place: str = "",
     *,
     once: bool,
