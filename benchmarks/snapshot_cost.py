@@ -15,7 +15,6 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from benchmarks.calm import Windows, answer_ns
 from benchmarks.synthetic import SyntheticEngine, limits_for
@@ -54,13 +53,13 @@ def measure(folder: str) -> int:
         engine.step()
     assert observer.path is not None
     probe = EngineBox(observer.path, whole=True)
-    first, sections = timed(probe)
+    first_ms, sections = timed(probe)
     cache, requests = sections["kvcache"], sections["requests"]
     assert isinstance(cache, KVCache)
     assert isinstance(requests, Requests)
     print(f"{cache.num_blocks:,} blocks ({cache.used_blocks:,} used), {len(requests.items)} requests")
-    print(f"first look (512 steps and events of history)  {first.cpu_ms:6.2f} ms")
-    quiet = [timed(probe)[0].cpu_ms for _ in range(LOOKS)]
+    print(f"first look (512 steps and events of history)  {first_ms:6.2f} ms")
+    quiet = [timed(probe)[0] for _ in range(LOOKS)]
     print(f"look, nothing new since                       {describe(quiet)}")
     busy, remembered = Windows(), Windows()
     history = History()
@@ -71,8 +70,8 @@ def measure(folder: str) -> int:
         for _ in range(LOOKS_A_WINDOW):
             for _ in range(STEPS_BETWEEN):
                 engine.step()
-            cost, sections = timed(probe)
-            looks_ms.append(cost.cpu_ms)
+            look_ms, sections = timed(probe)
+            looks_ms.append(look_ms)
             number += 1
             seen = snapshot(sections, number)
             before = time.thread_time()
@@ -110,18 +109,11 @@ def snapshot(sections: Mapping[str, object], number: int) -> Snapshot:
     return made(number + 1, at_ns, at_ns, Target("box", "synthetic"), **sections)
 
 
-class Cost(NamedTuple):
-    """Nothing in a look waits, so its processor time is what it takes; on a busy machine the clock says more."""
-
-    cpu_ms: float
-    wall_ms: float
-
-
-def timed(probe: EngineBox) -> tuple[Cost, dict[str, object]]:
-    cpu, wall = time.thread_time(), time.perf_counter()
+def timed(probe: EngineBox) -> tuple[float, dict[str, object]]:
+    """Its ms: nothing in a look waits, so its processor time is what it takes."""
+    begun = time.thread_time()
     reading = probe.read(time.monotonic_ns())
-    cost = Cost((time.thread_time() - cpu) * 1e3, (time.perf_counter() - wall) * 1e3)
-    return cost, dict(reading.sections)
+    return (time.thread_time() - begun) * 1e3, dict(reading.sections)
 
 
 def describe(costs_ms: list[float]) -> str:

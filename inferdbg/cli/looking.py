@@ -59,7 +59,7 @@ def as_text(out: Output, source: "Source", at_ns: int | None = None) -> int:
     problem = ". ".join(filter(None, (source.problem.message, source.problem.hint))) if source.problem else ""
     for line in overview_text(window, findings, source.title, problem):
         out.show(line)
-    return _code(findings)
+    return _code(window, findings)
 
 
 def as_object(out: Output, source: "Source", at_ns: int | None = None, *, blocks: bool) -> int:
@@ -68,7 +68,7 @@ def as_object(out: Output, source: "Source", at_ns: int | None = None, *, blocks
 
     window, findings = look(source, at_ns, rates=False)
     out.show_json(as_json(window.now, findings, source.problem, blocks=blocks))
-    return _code(findings)
+    return _code(window, findings)
 
 
 def has_answered(window: "Window") -> bool:
@@ -178,5 +178,11 @@ def refuse_blindness(window: "Window") -> None:
     raise InferdbgError(f"nothing of {window.now.target.name} can be read", "inferdbg probes")
 
 
-def _code(findings: "list[Finding]") -> int:
-    return Exit.FINDINGS if any(finding.severity != "note" for finding in findings) else Exit.FINE
+def _code(window: "Window", findings: "list[Finding]") -> int:
+    """A server of which nothing is seen but that somebody said that there is one was not checked."""
+    from inferdbg.facts.snapshot import SECTIONS
+
+    if any(finding.severity != "note" for finding in findings):
+        return Exit.FINDINGS
+    seen = any(getattr(window.now, name) is not None for name in SECTIONS if name != "server")
+    return Exit.FINE if seen else Exit.NOTHING_CHECKED

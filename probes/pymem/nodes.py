@@ -438,21 +438,22 @@ class NodeReader:
     def _shared(self, kind: Type) -> tuple[KeysTable, list[str], tuple[tuple[int, bytes], ...]] | None:
         """The shared keys of a class, their names, and what must stay the same for them to be true."""
         if kind.address not in self.shared_keys:
-            self.shared_keys[kind.address] = None
+            found = None
             memory = self.reader.memory
             pointer = memory.read(kind.cached_keys, 8)
             if any(pointer):
                 address = int.from_bytes(pointer, "little")
                 table = self.reader.keys_table(address, 1 << 16)
-                self.bytes_left -= table.size
-                if self.bytes_left < 0:
+                if table.size > self.bytes_left:
                     raise OverBudget(f"more than {self.limits.bytes} bytes")
+                self.bytes_left -= table.size
                 entries = memory.read(table.start, table.size)
                 words = struct.unpack(f"<{table.width * table.count}Q", entries)
                 keys = words[table.width - 2 :: table.width]
                 names = [self.reader.string(key) for key in keys]
                 fixed = (kind.cached_keys, pointer), (table.start, entries)
-                self.shared_keys[kind.address] = table, names, fixed
+                found = table, names, fixed
+            self.shared_keys[kind.address] = found  # of what could not be read the next one says so, too
         return self.shared_keys[kind.address]
 
     def _names(self, keys: Sequence[int]) -> Generator[list[Range], list[bytes], list[str]]:

@@ -93,8 +93,7 @@ def follow(reader: Reader, roots: Mapping[str, int], path: str) -> int:
     first, *rest = parse(path)
     assert isinstance(first, str)
     if first not in roots:
-        missing = _missing(f"nothing is called {first!r} here", first, list(roots))
-        raise NotCalled(missing.message, missing.hint, missing.code)
+        raise _missing(f"nothing is called {first!r} here", first, list(roots), NotCalled)
     address, way = roots[first], first
     for step in rest:
         address = _attribute(reader, address, way, step) if isinstance(step, str) else _item(reader, address, way, step)
@@ -131,7 +130,7 @@ def _item(reader: Reader, address: int, way: str, key: Key) -> int:
     return found.items[key.value]
 
 
-def _missing(what: str, name: str, known: Sequence[str]) -> InferdbgError:
+def _missing(what: str, name: str, known: Sequence[str], error: type[InferdbgError] = InferdbgError) -> InferdbgError:
     """What there is instead, the nearest first."""
     import difflib
 
@@ -140,7 +139,7 @@ def _missing(what: str, name: str, known: Sequence[str]) -> InferdbgError:
     shown = [safe(one, 80) for one in (near + others)[:_SUGGESTED]]
     more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
     there = f"there are: {', '.join(shown)}{more}" if shown else "there is nothing in it"
-    return InferdbgError(what, there, Exit.USAGE)
+    return error(what, there, Exit.USAGE)
 
 
 def roots(reader: Reader, function: str | None = None) -> dict[str, int]:

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from inferdbg.cli.looking import LONGER_LOOK_S, has_answered, look, moment_of, on_screen, refuse_blindness
+from inferdbg.cli.looking import (
+    LONGER_LOOK_S,
+    as_object,
+    as_text,
+    has_answered,
+    look,
+    moment_of,
+    on_screen,
+    refuse_blindness,
+)
+from inferdbg.cli.output import standard
 from inferdbg.config import Moment
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.facts.provenance import Origin, ProbeReport
@@ -186,3 +196,15 @@ def test_one_look_waits_for_first_answers() -> None:
     assert not has_answered(Window([replace(snapshot, probes=(*snapshot.probes, coming))]))
     assert has_answered(Window([replace(snapshot, probes=(replace(coming, answered_ns=1),))]))
     assert has_answered(Window([replace(snapshot, probes=(replace(coming, status="failed"),))]))
+
+
+def test_what_somebody_only_said_to_be_there_was_not_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    """A URL that answers nothing: exit code 4, and not 0."""
+    snapshot = busy(snapshots=1)[0]
+    mute = ProbeReport("reported", "not answering", ("scheduler",), message="GET /metrics: no answer within 1.5 s")
+    blind = Snapshot(1, snapshot.wall_ns, snapshot.mono_ns, snapshot.target, server=snapshot.server, probes=(mute,))
+    out = standard(colour=False)
+    assert as_text(out, Given([blind])) == Exit.NOTHING_CHECKED
+    assert as_object(out, Given([blind]), blocks=False) == Exit.NOTHING_CHECKED
+    assert "UNSEEN" in capsys.readouterr().out
+    assert as_object(out, Given([snapshot]), blocks=False) in (Exit.FINE, Exit.FINDINGS)

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from inferdbg.probes.pymem.core import mapped_files
 from inferdbg.probes.pymem.frames import line_at, line_of_3_10, threads
 from inferdbg.probes.pymem.layouts import LAYOUTS, Runtime, find_runtime
 from inferdbg.probes.pymem.memory import Gone, MappedFile, Process, Range, Unreadable, parse_maps, refusal
+from inferdbg.probes.pymem.nodes import NodeReader, OverBudget
 from inferdbg.probes.pymem.objects import contents, read
 from inferdbg.probes.pymem.opening import open_process
 from inferdbg.probes.pymem.reader import Reader
@@ -268,3 +270,15 @@ def test_without_the_system_call_the_same_is_read() -> None:
         assert fast.read_many(ranges)[1] == [1]
         fast.close()
         slow.close()
+
+
+def test_keys_for_which_the_limits_leave_no_room_are_missed_at_every_instance_of_the_class() -> None:
+    """At the second one, too: an object without attributes would be a lie."""
+    memory = SimpleNamespace(read=lambda address, size: b"\x40".ljust(size, b"\0"))
+    reader = SimpleNamespace(memory=memory, layout=None, keys_table=lambda address, most: SimpleNamespace(size=4096))
+    kind = SimpleNamespace(address=1, cached_keys=8)
+    nodes = NodeReader(reader, Limits(bytes=1000))  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(OverBudget):
+            nodes._shared(kind)  # type: ignore[arg-type]
+    assert nodes.bytes_left == 1000

@@ -324,3 +324,12 @@ def test_before_the_first_answer_nothing_is_unseen_yet() -> None:
     assert "● LOOKING  reported: its first answer is on the way" in shown
     late = replace(coming, answered_ns=1)
     assert "UNSEEN" in said(verdict_lines(Window([replace(blind, probes=(*blind.probes, late))]), (), 80))
+
+
+def test_a_phase_that_lasted_at_the_first_look_is_for_at_least_so_long() -> None:
+    now = scenes.hung()[-1]
+    assert now.pulse is not None
+    first_ns = now.pulse.phase_since_ns
+    for seen_from_ns, at_least in ((first_ns, True), (first_ns - 1, False), (None, False)):
+        look = replace(now, pulse=replace(now.pulse, seen_from_ns=seen_from_ns))
+        assert (" for at least " in said(now_lines(Window([look]), (), 120))) is at_least

@@ -40,7 +40,8 @@ def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[L
     since_ns = snapshot.mono_ns - pulse.phase_since_ns
     usual = usual_step_ns(window) if still else None
     if not dead and pulse.phase_since_ns and since_ns > 0:
-        parts.append(Span(f"for {text.duration(since_ns)}", strong if still else ""))
+        lasts = text.lasting(since_ns, at_least=pulse.phase_since_ns == pulse.seen_from_ns)
+        parts.append(Span(f"for {lasts}", strong if still else ""))
     if usual is not None:
         parts.append(dim(f"a whole step usually takes {text.duration(usual)}"))
     if pulse.layer is not None:
