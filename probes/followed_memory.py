@@ -4,16 +4,20 @@ A server that was looked at while it started has no engine core yet; one that is
 Both are waited for, and read as soon as they are there.
 """
 
+import contextlib
 import importlib
+import time
 from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.errors import InferdbgError
 
-from .process_table import parse_stat
+from .process_table import parse_stat, start_mono_ns
 from .processes import read_file
-from .servers import discover_servers
+from .servers import Place, discover_servers
 
 MAPPED = {
     "vllm": ("vllm_memory", "VllmMemory"),
@@ -61,6 +65,7 @@ class FollowedMemory:
         self._started: int | None = None
         self._looked_ns: int | None = None
         self._upcoming = 1
+        self._meet(time.monotonic_ns())
 
     def read(self, now_ns: int) -> Reading:
         if self.core_pid is None or not self._is_there(self.core_pid):
@@ -73,10 +78,18 @@ class FollowedMemory:
             made = getattr(importlib.import_module(f".{module}", __package__), name)
             self._core = made(self.core_pid, self.front_pid, self._upcoming)
         assert self._core is not None
-        return self._core.read(now_ns)
+        return replace(self._core.read(now_ns), began_ns=self._began_ns)
 
     def close(self) -> None:
         self._let_go()
+
+    def _meet(self, now_ns: int) -> None:
+        """Where this server stands and since when: to be known before it ends."""
+        self._began_ns: int | None = None
+        self._place = Place.of(self.front_pid or self.core_pid or 0, self.engine, self.port, self.proc)
+        with contextlib.suppress(ValueError, IndexError):
+            stat = parse_stat(read_file(f"{self.proc}/{self.front_pid}/stat") or b"")
+            self._began_ns = start_mono_ns(stat.start_ticks, read_file(f"{self.proc}/uptime") or b"", now_ns)
 
     def _let_go(self) -> None:
         if self._core is not None:
@@ -100,11 +113,13 @@ class FollowedMemory:
             return False
         self._looked_ns = now_ns
         for server in discover_servers(now_mono_ns=now_ns, proc=self.proc).servers:
-            ours = server.front_pid == self.front_pid or (self.port is not None and server.port == self.port)
-            ours = ours and server.rank == self.rank and not server.is_group
+            same = server.alive and server.engine == self.engine and server.front_pid == self.front_pid
+            ours = (same or self._place.holds(server, self.proc)) and server.rank == self.rank and not server.is_group
             cores = [pid for pid in server.core_pids if pid != self.core_pid]
-            if server.alive and server.engine == self.engine and ours and cores:
+            if ours and cores:
                 self.core_pid, self.front_pid, self._started = cores[0], server.front_pid, None
+                if not same:
+                    self._meet(now_ns)
                 return self._is_there(cores[0])
         return False
 

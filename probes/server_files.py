@@ -30,6 +30,7 @@ from .processes import (
     title_of,
 )
 from .roles import FRONT_END, STARTING
+from .servers import Place, discover_servers
 from .slow_files import read_slow
 from .sockets import listeners, socket_inodes
 from .startup import StartupWatch
@@ -43,7 +44,8 @@ class ServerFiles:
     """``pid``: the front end; of orphans, which have none (``orphaned``), the first of them. ``url``: where it answers.
 
     Arguments and memory shares, which a stuck process can keep for itself, are read in a child that is given up when it
-    hangs. When the front end is gone and another server listens on its port, that one is looked at from then on."""
+    hangs. When the front end is gone and another of its kind starts on its port, or anything listens there, that one is
+    looked at from then on."""
 
     pid: int
     engine: str
@@ -72,6 +74,7 @@ class ServerFiles:
         self._watch: StartupWatch | None = None if self.orphaned else StartupWatch(self.proc)
         self._argv: tuple[str, ...] = ()
         self._started_ns: int | None = None
+        self._place = Place.of(pid, self.engine, urlsplit(self.url or "").port, self.proc)
 
     def read(self, now_ns: int) -> Reading:
         if self._looked_ns is None or now_ns - self._looked_ns >= (_UNSETTLED_NS if self._unsettled() else _LOOK_NS):
@@ -79,11 +82,15 @@ class ServerFiles:
             self._looked_ns = now_ns
         files = [found for pid in (self._pid, *self._family) if (found := self._files(pid)) is not None]
         alive = any(parse_stat(one.stat).pid == self._pid for one in files)
-        if not alive and not self.orphaned and (successor := self._successor()) is not None:
+        if not alive and not self.orphaned and (successor := self._successor(now_ns)) is not None:
             ended = self._pid
             self._begin(successor)
             reading = self.read(now_ns)
-            return replace(reading, message=f"process {ended} has ended; {successor} listens on its port now")
+            return replace(reading, message=f"process {ended} has ended; {successor} has its port now")
+        followed = self._first is not None and not self.orphaned
+        return replace(self._of_this(files, now_ns, alive=alive), began_ns=self._began(now_ns) if followed else None)
+
+    def _of_this(self, files: Sequence[ProcFiles], now_ns: int, *, alive: bool) -> Reading:
         origin = Origin(self.name, now_ns)
         server = self._server(origin, now_ns, alive=alive)
         if not files:
@@ -166,11 +173,15 @@ class ServerFiles:
         ports = {one.port for one in listeners(f"{self.proc}/{self._pid}") if one.inode in own}
         return all(found is None for found in inodes) or port_of(self.engine, self._argv) in ports
 
-    def _successor(self) -> int | None:
-        """The front end of the same engine that listens now where ours did."""
-        port = urlsplit(self.url or "").port
+    def _successor(self, now_ns: int) -> int | None:
+        """The front end of a server that stands now where ours did, or starts there; or whoever listens there."""
+        port = urlsplit(self.url or "").port or (port_of(self.engine, self._argv) if self._argv else None)
         if port is None:
             return None
+        place = replace(self._place, port=port)
+        for server in discover_servers(now_mono_ns=now_ns, proc=self.proc).servers:
+            if server.pid is not None and server.pid not in self._started and place.holds(server, self.proc):
+                return server.pid
         for stat in read_table(self.proc).values():
             inodes = socket_inodes(f"{self.proc}/{stat.pid}") if stat.pid not in self._started else None
             heard = listeners(f"{self.proc}/{stat.pid}") if inodes else []

@@ -9,6 +9,7 @@ asked of a server unless it listens on several ports and only its own answer tel
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -108,6 +109,32 @@ class FoundServers(Struct, frozen=True):
 
     servers: tuple[FoundServer, ...] = ()
     unseen: tuple[str, ...] = ()
+
+
+class Place(Struct, frozen=True):
+    """Where a server stands: whoever serves there after it has ended is its successor. ``network``: its network
+    namespace; in another one the same port is another place, unless it is the same container, started again."""
+
+    engine: str
+    port: int | None
+    network: str | None
+    container: str | None
+
+    @classmethod
+    def of(cls, pid: int, engine: str, port: int | None, proc: str = "/proc") -> "Place":
+        container = container_of(_read(f"{proc}/{pid}/cgroup"))
+        return cls(engine, port, _link(f"{proc}/{pid}/ns/net"), container)
+
+    def holds(self, server: FoundServer, proc: str = "/proc") -> bool:
+        """Whether that server is to serve here, though it may not listen yet. What cannot be seen speaks for it."""
+        if not server.alive or server.engine != self.engine or server.pid is None or self.port is None:
+            return False
+        if self.port not in (server.port, urlsplit(server.url or "").port):
+            return False
+        other = Place.of(server.pid, server.engine, server.port, proc)
+        if self.container is not None and self.container == other.container:
+            return True
+        return None in (self.network, other.network) or self.network == other.network
 
 
 Ask = Callable[[str], bool]

@@ -39,6 +39,10 @@ class Asking(Protocol):
     def mono_ns(self) -> int | None:
         """The moment that its last reading speaks of, where it knew better than we."""
 
+    @property
+    def began_ns(self) -> int | None:
+        """When the server that it speaks of began, where it knows."""
+
     def close(self) -> None: ...
 
 
@@ -49,6 +53,7 @@ class _Remembering:
         self.probe = probe
         self.clock = clock
         self.mono_ns: int | None = None
+        self.began_ns: int | None = None
         self._sections: dict[str, Struct] = {}
         self._status: ProbeStatus = "ok"
         self._message = self._hint = ""
@@ -82,6 +87,8 @@ class _Remembering:
         self._status, self._message, self._hint = reading.status, reading.message, reading.hint
         self._cost_ns = cost_ns
         self.mono_ns = reading.mono_ns
+        if reading.began_ns is not None:
+            self.began_ns = reading.began_ns
         if reading.status in ("ok", "torn", "stale"):
             self._answered_ns = asked_ns
 
@@ -193,7 +200,9 @@ class AskedInChild(_Remembering):
             self.failed(f"its answer makes no sense: {error}")
             return
         self.heard(
-            Reading(sections, answer.status, answer.message, answer.hint, answer.mono_ns), asked_ns, answer.cost_ns
+            Reading(sections, answer.status, answer.message, answer.hint, answer.mono_ns, answer.began_ns),
+            asked_ns,
+            answer.cost_ns,
         )
 
     def _replace(self, message: str) -> None:

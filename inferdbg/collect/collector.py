@@ -1,10 +1,11 @@
 """One round: every probe that is due is asked, in order of authority, and what they say becomes one Snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from inferdbg.facts.provenance import Origin
 from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
 
 from .asking import AskedHere, AskedInChild, Asking
@@ -14,6 +15,26 @@ from .probe import Probe
 
 PATIENCE_NS = 50_000_000
 """How long a round waits for probes that are read in a child, all together; what comes later is in the next round."""
+
+
+_SAME_NS = 500_000_000
+"""Two probes reckon the start of one process by clocks of hundredths of a second; no server is restarted as fast."""
+
+
+def of_server(began_ns: int | None, told_ns: int | None, sections: Mapping[str, Struct]) -> dict[str, Struct]:
+    """Of what a probe tells, what speaks of the server that began at ``began_ns`` and not of one before: a Snapshot is
+    of one server, and probes notice a restart one after the other. ``told_ns``: when the server that this probe speaks
+    of began; where it does not know, what it read before the start is of the one before."""
+    if began_ns is None:
+        return dict(sections)
+    if told_ns is not None and told_ns < began_ns - _SAME_NS:
+        return {}
+    return {name: section for name, section in sections.items() if _read_ns(section) >= began_ns - _SAME_NS}
+
+
+def _read_ns(section: Struct) -> int:
+    origin: Origin = section.origin  # type: ignore[attr-defined]  # every section has one
+    return origin.mono_ns
 
 
 class Collector:
@@ -37,12 +58,15 @@ class Collector:
             asked.begin(now_ns)
         for asked in self._asked:
             asked.finish(max(0, now_ns + patience_ns - self._clock.mono_ns()))
+        began_ns = max((asked.began_ns for asked in self._asked if asked.began_ns is not None), default=None)
         sections: dict[str, Struct] = {}
         seen_ns = None
         for asked in self._asked:
-            for name, section in asked.sections().items():
+            given = asked.sections()
+            told = of_server(began_ns, asked.began_ns, given)
+            for name, section in told.items():
                 sections[name] = filled(sections[name], section) if name in sections else section
-            if seen_ns is None:
+            if seen_ns is None and len(told) == len(given):
                 seen_ns = asked.mono_ns
         mono_ns = max(self._last_ns, now_ns if seen_ns is None else seen_ns)  # time never runs back
         self._last_ns = mono_ns

@@ -11,6 +11,7 @@ from inferdbg.errors import InferdbgError
 from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.events import Event, Events
 from inferdbg.facts.sections.scheduler import Scheduler
+from inferdbg.facts.sections.server import Server
 from inferdbg.facts.snapshot import Target
 from tests.support.probes import FailingHalf
 
@@ -142,6 +143,33 @@ def test_the_moment_is_the_one_that_a_source_knows_better() -> None:
     snapshot = collector.round()
     assert snapshot.mono_ns == died_ns
     assert snapshot.wall_ns == clock.wall_ns() - 10 * SECOND
+
+
+def test_a_snapshot_is_of_one_server_whichever_probe_notices_a_restart_first() -> None:
+    clock = StandingClock()
+    clock.now_ns = 300 * SECOND
+    old, new = 50 * SECOND, 200 * SECOND
+
+    def told(name: str, began_ns: int | None, read_ns: int = 300 * SECOND, mono_ns: int | None = None) -> Made:
+        sections = {
+            "server": Server(Origin(name, read_ns), name),
+            "scheduler": Scheduler(Origin(name, read_ns), began_ns),
+        }
+        return Made(name, lambda now_ns: Reading(sections, mono_ns=mono_ns, began_ns=began_ns))
+
+    def seen(*probes: Made) -> str | None:
+        snapshot = Collector(TARGET, probes, clock).round()
+        assert snapshot.mono_ns == 300 * SECOND
+        names = {section.origin.probe for section in (snapshot.server, snapshot.scheduler) if section is not None}
+        return " ".join(names) or None
+
+    assert seen(told("processes", old), told("memory", new)) == "memory"
+    assert seen(told("processes", new), told("memory", old)) == "processes"
+    assert seen(told("processes", new), told("memory", new + SECOND // 50)) == "processes", "the same, reckoned twice"
+    box = told("box", None, read_ns=190 * SECOND, mono_ns=190 * SECOND)
+    assert seen(box, told("processes", new)) == "processes", "the box of the one before"
+    reported = told("reported", None)
+    assert seen(reported, told("processes", new)) == "reported", "read since"
 
 
 def test_time_never_runs_back() -> None:

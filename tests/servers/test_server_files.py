@@ -86,9 +86,43 @@ def test_another_server_on_the_same_port_is_looked_at_from_then_on(tree: Tree) -
     assert found.read(NOW + SECOND).message == "process 60 has ended"
     tree.vllm(front=80)
     reading = found.read(NOW + 2 * SECOND)
-    assert reading.message == "process 60 has ended; 80 listens on its port now"
+    assert reading.message == "process 60 has ended; 80 has its port now"
     server, processes = read(found, 3)
     assert (server.pid, server.state, len(processes.items)) == (80, "alive", 4)
+
+
+def test_a_successor_is_looked_at_while_it_starts(tree: Tree) -> None:
+    tree.vllm()
+    found = probe(tree)
+    began_ns = found.read(NOW).began_ns
+    for pid in (60, 61, 62, 63):
+        tree.gone(pid)
+    found.read(NOW + SECOND)
+    serve = ("/v/bin/python", "/v/bin/vllm", "serve", "org/tiny", "--port", "8000")
+    tree.process(70, "vllm", *serve[:-1], "8001", started_s=300)
+    tree.process(80, "vllm", *serve, net=2, started_s=300)
+    assert found.read(NOW + 2 * SECOND).message == "process 60 has ended", "the same port of another network is another"
+    tree.process(90, "vllm", *serve, started_s=300)
+    reading = found.read(NOW + 3 * SECOND)
+    assert reading.message == "process 60 has ended; 90 has its port now"
+    assert (began_ns, reading.began_ns) == (100 * SECOND, 300 * SECOND + 3 * SECOND)  # the uptime of the tree stands
+    server, processes = read(found, 4)
+    assert (server.pid, server.state) == (90, "alive")
+    assert processes.startup is not None
+    assert processes.startup.phase == "starting"
+
+
+def test_a_container_that_is_started_again_is_the_successor_though_its_network_is_new(tree: Tree) -> None:
+    container = f"0::/docker/{'c0ffee42' * 8}\n"
+    tree.vllm()
+    (tree.root / "60/cgroup").write_text(container)
+    found = probe(tree)
+    read(found)
+    for pid in (60, 61, 62, 63):
+        tree.gone(pid)
+    folder = tree.process(80, "vllm", "/v/bin/python", "/v/bin/vllm", "serve", "org/tiny", net=2)
+    (folder / "cgroup").write_text(container)
+    assert read(found, 1)[0].pid == 80
 
 
 def test_another_process_that_gets_the_same_number_is_not_the_server(tree: Tree) -> None:
