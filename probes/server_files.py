@@ -117,7 +117,7 @@ class ServerFiles:
             origin,
             self.engine,
             pid=self._pid,
-            state="alive" if alive and not self.orphaned else "dead",
+            state="dead" if not alive else "orphaned" if self.orphaned else "alive",
             started_mono_ns=self._began(now_ns),
             url=self.url,
             model=ModelFacts(model) if model is not None else None,

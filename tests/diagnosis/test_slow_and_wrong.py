@@ -43,8 +43,17 @@ def test_advice_speaks_of_the_options_that_the_engine_has() -> None:
 
 
 def test_what_a_preemption_cost_is_not_told_where_the_engine_does_not_tell_it() -> None:
-    looks = busy(blocks=300, requests=16, snapshots=60)
-    found = only([with_section(look, "scheduler", recomputed_tokens_total=None) for look in looks], "kv_pressure")
+    looks = [
+        with_section(look, "scheduler", recomputed_tokens_total=None)
+        for look in busy(blocks=300, requests=16, snapshots=60)
+    ]
+    assert "threw away" in only(looks, "kv_pressure").summary, "its events tell"
+    mute = [
+        with_section(look, "events", items=tuple(replace(event, tokens=None) for event in look.events.items))
+        for look in looks
+        if look.events is not None
+    ]
+    found = only(mute, "kv_pressure")
     assert "preemptions in" in found.summary
     assert "token" not in found.summary
 
@@ -63,6 +72,36 @@ def test_work_between_the_steps_that_were_seen_counts_too() -> None:
     seen = steps_before(now, count=401, total_ms=31)[::4]
     found = only([with_section(with_events(now, *events), "steps", items=seen)], "kv_pressure")
     assert "threw away 500 computed tokens (31 % of the work" in found.summary
+
+
+def test_a_long_prompt_that_was_seen_is_not_taken_for_those_that_were_not() -> None:
+    now = calm()[-1]
+    events = [(30 * SECOND - i * SECOND, "preempted", "") for i in range(5)]
+    seen = (
+        *steps_before(now, count=401, total_ms=31)[:-1:4],
+        *steps_before(now, count=401, total_ms=31, prefill=512)[-1:],
+    )
+    found = only([with_section(with_events(now, *events), "steps", items=seen)], "kv_pressure")
+    assert "threw away 500 computed tokens (24 % of the work of the last steps)" in found.summary  # of 1,604 + 512
+
+
+def test_what_the_server_counted_is_the_work_however_few_steps_were_seen() -> None:
+    before, now = calm()[0], later(calm()[-1], 20 * SECOND)
+    before = with_section(
+        before, "scheduler", prefilled_tokens_total=100, generated_tokens_total=0, recomputed_tokens_total=None
+    )
+    now = with_section(
+        now,
+        "scheduler",
+        prefilled_tokens_total=3_100,
+        generated_tokens_total=1_500,
+        recomputed_tokens_total=None,
+        preempted_total=5,
+    )
+    events = [(15 * SECOND - i * SECOND, "preempted", "") for i in range(5)]
+    now = with_section(with_events(now, *events), "steps", items=steps_before(now, count=401, total_ms=31)[::100])
+    found = only([before, now], "kv_pressure")
+    assert "threw away 500 computed tokens (10 % of all work)" in found.summary  # of 3,000 + 1,500 + 500
 
 
 def test_where_more_was_lost_than_done_no_share_is_told() -> None:

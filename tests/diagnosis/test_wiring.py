@@ -85,6 +85,23 @@ def test_a_request_on_its_way_is_known_to_one_side_for_a_moment() -> None:
     assert causes([wired(now, strays=(Stray("cmpl-1", "front end", now.mono_ns - 2900 * MS),))]) == []
 
 
+def test_what_waits_in_a_queue_while_nobody_takes_it_is_not_lost() -> None:
+    now = calm()[-1]
+    strays = (
+        Stray("cmpl-1", "front end", now.mono_ns - 5 * SECOND),
+        Stray("cmpl-2", "engine", now.mono_ns - SECOND, 2),
+    )
+    alone = with_section(wired(now, strays=strays), "pulse", phase="idle", phase_since_ns=now.mono_ns - 9 * SECOND)
+    assert causes([alone]) == ["front_and_engine_disagree"]
+    core = Process(60, "VLLM::EngineCor", "engine core", "T")
+    stopped = replace(alone, processes=Processes(Origin("processes", now.mono_ns), (core,)))
+    assert causes([stopped]) == ["process_stopped"]
+    computing = with_section(alone, "pulse", phase="forward", phase_since_ns=now.mono_ns - 6 * SECOND)
+    assert "front_and_engine_disagree" not in causes([computing]), "it takes them when this step is over"
+    since_a_step_before = with_section(alone, "pulse", phase="forward", phase_since_ns=now.mono_ns - SECOND)
+    assert "front_and_engine_disagree" in causes([since_a_step_before])
+
+
 # an engine that tells of no kernels
 
 

@@ -113,7 +113,13 @@ def test_orphans_of_another_server_are_a_note() -> None:
 
 
 def test_an_orphan_that_is_looked_at_is_no_dead_engine() -> None:
-    assert list(found(moment(CORE, pid=62, state="dead", orphans=(CORE,)))) == ["orphans"]
+    assert list(found(moment(CORE, pid=62, state="orphaned", orphans=(CORE,)))) == ["orphans"]
+
+
+def test_what_a_dead_front_end_left_behind_is_ended_by_the_line_to_type() -> None:
+    said = found(moment(*ALL), moment(CORE, WORKER, after_s=1, state="dead", orphans=(CORE, WORKER)))
+    assert said["engine_dead"].summary.endswith("clients are refused, and 2 of its processes live on")
+    assert said["engine_dead"].next_step.endswith("; then kill 62 63   (they serve nobody)")
 
 
 def test_a_front_end_whose_engine_core_went_away_serves_nobody() -> None:
@@ -146,6 +152,13 @@ def test_another_process_behind_the_server_is_a_restart() -> None:
     said = found(moment(*ALL), moment(*ALL, after_s=1, pid=80), moment(*ALL, after_s=4, pid=80))
     assert said["restarted"].summary == "restarted 3 s ago: pid 60 is gone, pid 80 serves"
     assert said["restarted"].severity == "note"
+    now = found(moment(*ALL), moment(*ALL, after_s=1, pid=80, startup=LOADING))
+    assert now["restarted"].summary == "restarted just now: pid 60 is gone, pid 80 starts"
+    core_alone = replace(
+        moment(after_s=1, pid=62), processes=None
+    )  # told by its memory, before processes are looked at
+    later = found(moment(*ALL), core_alone, moment(*ALL, after_s=2, pid=80))
+    assert later["restarted"].summary == "restarted just now: pid 60 is gone, pid 80 serves"
 
 
 LOADING = Startup(

@@ -73,7 +73,7 @@ def test_orphans_can_be_looked_at_by_themselves(tree: Tree) -> None:
     tree.vllm()
     tree.gone(60)
     server, processes = read(probe(tree, 62, orphaned=True))
-    assert (server.state, server.pid) == ("dead", 62)
+    assert (server.state, server.pid) == ("orphaned", 62)
     assert [(one.pid, one.role) for one in processes.items] == [(62, "engine core"), (63, "worker")]
 
 

@@ -18,7 +18,7 @@ def happening_lines(window: Window, width: int, rows: int) -> list[Line]:
     if window.now.events is None:
         return missing(window.now, "events", width, "events")
     told = story_lines(window.events(rows * 40)[::-1], names_of(window.now), window.now.mono_ns, rows)
-    return told or [(dim("nothing in the time looked at"),)]
+    return told or [(dim("none seen in the time looked at"),)]
 
 
 def story_lines(events: Sequence[Event], names: Names, now_ns: int, most: int) -> list[Line]:

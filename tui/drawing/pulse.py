@@ -5,6 +5,7 @@ from statistics import median
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Finding
+from inferdbg.diagnosis.roles import with_role
 from inferdbg.facts.sections.pulse import Intent
 from inferdbg.facts.window import Window
 
@@ -30,7 +31,7 @@ def now_lines(window: Window, findings: Sequence[Finding], width: int) -> list[L
     pulse = snapshot.pulse
     if pulse is None:
         return missing(snapshot, "pulse", width, "what the engine does now")
-    dead = snapshot.server is not None and snapshot.server.state == "dead"
+    dead = snapshot.server is not None and snapshot.server.state == "dead" and not with_role(snapshot, "engine core")
     still = not dead and any(found.severity == "stuck" and found.cause != _TURNS for found in findings)
     strong = "dead" if dead else "stuck" if still else "value"
     parts: list[Piece] = [

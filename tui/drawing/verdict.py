@@ -73,7 +73,8 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
 
 
 def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, evidence: bool = False) -> list[Line]:
-    """The frame with the verdict, and below its sentence the other findings, each on a line of its own."""
+    """The frame with the verdict, and below its sentence the other findings, each on a line of its own: ``so`` before
+    those that follow from it."""
     said = verdict(window, findings)
     inner = width - 4
     word = f"● {said.word}"
@@ -85,9 +86,11 @@ def verdict_lines(window: Window, findings: Sequence[Finding], width: int, *, ev
         lines += labelled("", [(dim(_listed(said.basis, inner - edge)),)], edge)
     if evidence:
         lines += _evidence_lines(said.evidence, inner - edge, edge)
+    follows = findings[0].explains if findings and findings[0].severity != "note" else ()
     for finding in findings:
         if text.safe(finding.summary) != said.sentence:
-            lines += _further_lines(finding, inner - edge, edge, evidence=evidence)
+            word = "so" if finding.cause in follows else _WORDS.get(finding.severity, finding.severity).lower()
+            lines += _further_lines(finding, word, inner - edge, edge, evidence=evidence)
     surety = dim(f" · {said.surety}") if said.surety else ""
     return boxed(line(Span("verdict", said.ink), surety), lines, width, said.ink)
 
@@ -102,8 +105,7 @@ def _listed(basis: Sequence[str], width: int) -> str:
     return crop_text(said, width)
 
 
-def _further_lines(finding: Finding, width: int, edge: int, *, evidence: bool) -> list[Line]:
-    word = "note" if finding.severity == "note" else _WORDS[finding.severity].lower()
+def _further_lines(finding: Finding, word: str, width: int, edge: int, *, evidence: bool) -> list[Line]:
     lines = labelled(f"  {word}", paragraph(text.safe(finding.summary), width), edge, finding.severity)
     if evidence:
         lines += labelled(_NEXT, paragraph(text.safe(finding.next_step), width, "accent"), edge)

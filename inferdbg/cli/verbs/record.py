@@ -80,7 +80,7 @@ def command(
             looks += 1
             now = time.monotonic_ns()
             server = source.window().now.server
-            ended = server is not None and server.state != "alive"
+            ended = server is not None and server.state not in ("alive", "orphaned")
             out.progress(f"{text.duration(now - began)}: {looks} looks, {text.size(recording.bytes_written)}")
             if ended or (duration_ns is not None and now - began >= duration_ns):
                 break

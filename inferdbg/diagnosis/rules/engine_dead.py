@@ -1,6 +1,6 @@
 """The engine's process is gone: when, and in the middle of what."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
@@ -43,16 +43,17 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
         if server.started_mono_ns and seen_ns is not None
         else ""
     )
-    left = len(window.now.processes.items) if window.now.processes is not None else 0
+    left = [process for role in _BEHIND for process in with_role(window.now, role)]
+    others = sum(1 for _ in alive_pids(window.now))
     gone, first = _with_it(window, server.pid)
-    pids = "|".join(str(process.pid) for process in (*first, *gone)) + f"|{server.pid}" if first or gone else ""
+    pids = f"{_pids((*first, *gone)).replace(' ', '|')}|{server.pid}" if first or gone else ""
     whom = f"grep -wE '{pids}'" if pids else f"grep -w {server.pid}"
     yield Finding(
         cause="engine_dead",
         severity="dead",
         confidence="sure",
         summary=f"{server.engine} pid {server.pid} has ended{lived}: clients are refused"
-        + (f", and {text.count(left)} of its processes live on" if left else "")
+        + (f", and {text.count(others)} of its processes live on" if others else "")
         + (f"; {named(first[0])} was gone before" if first else ""),
         evidence=(
             Evidence("server.state", f"there is no process {server.pid} any more; how it ended the kernel knows"),
@@ -61,10 +62,15 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
                 for process in gone
             ),
         ),
-        next_step=f"dmesg -T | {whom}   (the kernel says whom it killed, and who crashed)",
+        next_step=f"dmesg -T | {whom}   (the kernel says whom it killed, and who crashed)"
+        + (f"; then kill {_pids(left)}   (they serve nobody)" if left else ""),
         since_ns=seen_ns,
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),
     )
+
+
+def _pids(processes: Sequence[Process]) -> str:
+    return " ".join(str(process.pid) for process in processes)
 
 
 def _with_it(window: Window, front: int) -> tuple[list[Process], list[Process]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.roles import with_role
 from inferdbg.facts.sections.wiring import Stray, Wiring
 from inferdbg.facts.window import SECOND, Window
 
@@ -16,7 +17,8 @@ def check(window: Window) -> Iterator[Finding]:
     wiring, server = window.now.wiring, window.now.server
     if wiring is None or (server is not None and server.state != "alive"):
         return
-    lasting = [stray for stray in wiring.strays if wiring.origin.mono_ns - stray.since_ns > _PATIENCE_NS]
+    still_ns = _still_since(window)
+    lasting = [stray for stray in wiring.strays if still_ns - stray.since_ns > _PATIENCE_NS]
     if not lasting:
         return
     lost = [stray for stray in lasting if stray.known_by == "front end"]
@@ -37,6 +39,19 @@ def check(window: Window) -> Iterator[Finding]:
         next_step="look at how these ended: an abort that was not passed on, or an answer that was lost",
         since_ns=since_ns,
     )
+
+
+def _still_since(window: Window) -> int:
+    """Until when both took what the other sent. While one of them is stopped, or the engine is within a step, messages
+    wait in a queue between them: who is not known to both then is not lost."""
+    pulse, wiring = window.now.pulse, window.now.wiring
+    assert wiring is not None
+    both = [process for role in ("front end", "engine core") for process in with_role(window.now, role)]
+    if any(process.state in ("T", "t") for process in both):
+        return min(window.snapshots[0].mono_ns, pulse.phase_since_ns if pulse is not None else wiring.origin.mono_ns)
+    if pulse is None or pulse.phase in ("idle", "starting", "stopping"):
+        return wiring.origin.mono_ns
+    return min(pulse.phase_since_ns, wiring.origin.mono_ns)
 
 
 def _evidence(wiring: Wiring, lost: list[Stray], forgotten: list[Stray]) -> Iterator[Evidence]:

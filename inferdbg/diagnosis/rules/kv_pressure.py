@@ -1,6 +1,6 @@
 """The KV cache is too small for what runs: requests wait for blocks, or are preempted and computed again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from inferdbg import text
@@ -9,6 +9,7 @@ from inferdbg.diagnosis.lately import MINUTE, counters_tell, events_of, requests
 from inferdbg.diagnosis.options import option, option_or_words
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.requests import Request
+from inferdbg.facts.sections.steps import Step
 from inferdbg.facts.window import SECOND, Window
 
 _WAITS_THAT_MATTER_NS = SECOND
@@ -80,25 +81,36 @@ def _waiting(window: Window) -> int:
 def _cost(window: Window) -> tuple[str, float]:
     """What was computed twice, in words and as a share of all tokens computed in the same stretch; no words where the
     engine does not tell."""
-    if counters_tell(window):
-        again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE)
-        if again is None:
-            return "", 0.0
-        prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE) or 0
-        generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE) or 0
-        share = again / max(1, again, prefilled + generated)
+    again = window.delta(lambda s: s.scheduler.recomputed_tokens_total if s.scheduler else None, MINUTE)
+    counted = _counted_work(window)
+    if counters_tell(window) and again is not None:
+        share = again / max(1, again, counted)
         return f" cost {text.counted(again, 'recomputed token')} ({text.percent(share)} of all work)", share
     steps = steps_of(window)
-    first_ns = steps[0].start_ns if steps else window.now.mono_ns
+    first_ns = steps[0].start_ns if steps and not counted else window.now.mono_ns - MINUTE
     told = [e.tokens for e in events_of(window, "preempted") if e.mono_ns >= first_ns and e.tokens is not None]
-    if not steps or not told:
+    if not told or not (steps or counted):
         return "", 0.0
-    lost, seen = sum(told), sum(step.prefill_tokens + step.decode_tokens for step in steps)
-    # steps between those that were seen are taken to have done as much
-    work = seen * (steps[-1].step - steps[0].step + 1) / len(steps)
+    lost = sum(told)
+    work = counted + lost if counted else _seen_work(steps)
     share = lost / max(1, lost, work)
-    beside = f" ({text.percent(share)} of the work of the last steps)" if lost < work else ""
+    of = "all work" if counted else "the work of the last steps"
+    beside = f" ({text.percent(share)} of {of})" if lost < work else ""
     return f" threw away {text.counted(lost, 'computed token')}{beside}", share
+
+
+def _counted_work(window: Window) -> int:
+    """Tokens computed in the last minute by the server's own counts; 0 where they do not tell."""
+    prefilled = window.delta(lambda s: s.scheduler.prefilled_tokens_total if s.scheduler else None, MINUTE)
+    generated = window.delta(lambda s: s.scheduler.generated_tokens_total if s.scheduler else None, MINUTE)
+    return (prefilled or 0) + generated if counters_tell(window) and generated else 0
+
+
+def _seen_work(steps: Sequence[Step]) -> float:
+    """Tokens of steps of which some were seen in passing. Those between are taken to have decoded as much; a step with
+    a long prompt takes long and is not missed."""
+    decoded = sum(step.decode_tokens for step in steps) * (steps[-1].step - steps[0].step + 1) / len(steps)
+    return decoded + sum(step.prefill_tokens for step in steps)
 
 
 def _advice(window: Window) -> str:

@@ -6,9 +6,10 @@ from msgspec import Struct
 
 from inferdbg.facts.provenance import Origin
 
-ServerState = Literal["alive", "dead", "stopped cleanly", "copied", "core file"]
-"""``copied``: this is a copy of the black box of an engine that still runs, and stands at the moment of the copying.
-``core file``: how a process was when its core was written; whether it died of that the core does not tell."""
+ServerState = Literal["alive", "dead", "orphaned", "stopped cleanly", "copied", "core file"]
+"""``orphaned``: its front end is gone; the process lives on and serves nobody. ``copied``: this is a copy of the black
+box of an engine that still runs, and stands at the moment of the copying. ``core file``: how a process was when its
+core was written; whether it died of that the core does not tell."""
 
 
 class ModelFacts(Struct, frozen=True, gc=False, omit_defaults=True):
