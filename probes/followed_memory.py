@@ -116,11 +116,12 @@ class FollowedMemory:
             same = server.alive and server.engine == self.engine and server.front_pid == self.front_pid
             ours = (same or self._place.holds(server, self.proc)) and server.rank == self.rank and not server.is_group
             cores = [pid for pid in server.core_pids if pid != self.core_pid]
-            if ours and cores:
-                self.core_pid, self.front_pid, self._started = cores[0], server.front_pid, None
-                if not same:
-                    self._meet(now_ns)
-                return self._is_there(cores[0])
+            if not ours or (same and not cores):
+                continue
+            self.core_pid, self.front_pid, self._started = cores[0] if cores else None, server.front_pid, None
+            if not same:
+                self._meet(now_ns)
+            return self.core_pid is not None and self._is_there(self.core_pid)
         return False
 
     def _without(self, now_ns: int) -> Reading:

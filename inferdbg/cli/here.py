@@ -215,8 +215,10 @@ def of_url(url: str) -> "Engine":
     refused = _refusal(host or "127.0.0.1", port)
     if refused is None:
         return _elsewhere(full)  # on this machine, and its process cannot be seen or tells nothing
-    others = [line_of(one) for one in living(found)]
-    dead = [f"{line_of(one)}   inferdbg attach {handle_of(one)}" for one in found.engines if not one.alive]
+    others, dead = (
+        [f"{line_of(one)}   inferdbg attach {handle_of(one)}" for one in engines]
+        for engines in (living(found), [one for one in found.engines if not one.alive])
+    )
     listed = [
         *found.unseen,
         *(["there are:", *others] if others else []),

@@ -75,8 +75,11 @@ def test_the_successor_on_the_port_is_read_and_its_requests_get_new_numbers(mach
     with closing(probe), loaded() as second:
         with pytest.raises(InferdbgError, match=f"process {first.pid} has ended"):
             probe.read(now_ns + SECOND)
-        machine.front, machine.core = FRONT + 1, second.pid
-        pid, later = told(probe.read(now_ns + 4 * SECOND))
+        machine.front = FRONT + 1
+        starting = probe.read(now_ns + 4 * SECOND)
+        assert (starting.status, starting.message) == ("absent", "its engine core has not begun yet")
+        machine.core = second.pid
+        pid, later = told(probe.read(now_ns + 8 * SECOND))
         assert pid == second.pid
         assert min(later) == max(numbers) + 1
         assert probe.front_pid == FRONT + 1

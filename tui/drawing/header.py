@@ -1,5 +1,6 @@
 """The edges of the screen: what is looked at, through which probe, and where in time we stand."""
 
+import re
 from collections.abc import Sequence
 
 from inferdbg import text
@@ -9,6 +10,7 @@ from ..frame import Frame
 from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, width_of
 from .verdict import verdict
 
+_ANY_PID = re.compile(r"pid \d+")
 _KERNEL = "processes"
 """What it tells is told of any process."""
 _INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "metrics", "server", "processes")
@@ -41,7 +43,7 @@ def subject(window: Window, title: str) -> list[tuple[int, Piece]]:
         parts.append((8, f"pid {server.pid}"))
     if server.state != "alive":
         parts.append((9, Span(server.state, "dead" if server.state == "dead" else "note")))
-    if title and title != f"pid {server.pid}":
+    if title and not (server.pid is not None and _ANY_PID.fullmatch(title)):  # it may be that of the server before
         parts.append((7, text.safe(title, 60)))
     return [*parts, *_through(window)]
 
