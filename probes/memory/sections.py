@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from inferdbg.facts.provenance import Origin
-from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, FREE, RESERVED, USED, KVCache
 from inferdbg.facts.sections.requests import Request, Requests, Stage, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
 from inferdbg.facts.sections.server import EngineConfig, ModelFacts, Server
@@ -146,7 +146,7 @@ def kvcache(
     """``owner``: as in KVCache. Block 0 is a placeholder that nobody ever gets: it is neither free nor used."""
     held, hashed = pool.references > 0, pool.hash != 0
     state = np.where(held, USED, np.where(hashed, CACHED, FREE)).astype(np.uint8)
-    state[0] = FREE
+    state[0] = RESERVED
     column = state.tobytes()
     refcount = np.minimum(pool.references, _MOST_HOLDERS).astype(np.uint16)
     refcount[0] = 0

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inferdbg.blackbox.writer import BlackBox
 
 FREE, CACHED, USED = int(BlockState.FREE), int(BlockState.CACHED), int(BlockState.USED)
+RESERVED = int(BlockState.RESERVED)
 _FREE, _CACHED, _USED = int(PoolWord.FREE), int(PoolWord.CACHED), int(PoolWord.USED)
 _FIRST, _LAST = int(PoolWord.FIRST_FREE), int(PoolWord.LAST_FREE)  # plain ints: an enum member costs a hot path
 _EVICTED, _EVICTED_BLOCKS = int(EventKind.EVICTED), int(Counter.EVICTED_BLOCKS)
@@ -226,7 +227,8 @@ class Pool:
     def _store(self, block: Foreign) -> None:
         index = block.block_id
         if block.is_null:
-            return  # zeros say it: nobody's, free, never used
+            self._state[index] = RESERVED
+            return
         holders, digest = block.ref_cnt, _digest(block.block_hash)
         self._hash[index] = digest
         self._state[index] = USED if holders else CACHED if digest else FREE

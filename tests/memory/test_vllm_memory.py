@@ -11,7 +11,7 @@ from msgspec import structs
 from inferdbg.collect.probe import SECOND
 from inferdbg.errors import InferdbgError
 from inferdbg.facts.sections.events import Events
-from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, FREE, RESERVED, USED, KVCache
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Request, Requests, Wait
 from inferdbg.facts.sections.scheduler import Scheduler
@@ -106,7 +106,8 @@ def test_the_pool_is_as_the_scheduler_has_it(probe: VllmMemory) -> None:
     cache = read(probe).sections["kvcache"]
     assert isinstance(cache, KVCache)
     used, cached = {3, 4, 5, 6, 7}, {9, 10}
-    assert list(cache.state or b"") == [USED if n in used else CACHED if n in cached else FREE for n in range(BLOCKS)]
+    states = [USED if n in used else CACHED if n in cached else FREE for n in range(BLOCKS)]
+    assert list(cache.state or b"") == [RESERVED, *states[1:]]
     assert (cache.num_blocks, cache.block_size) == (BLOCKS, BLOCK_SIZE)
     assert (cache.used_blocks, cache.cached_blocks, cache.shared_blocks) == (5, 2, 1)
     assert memoryview(cache.refcount or b"").cast("H").tolist() == [0, 0, 0, 2, 1, 1, 1, 1, *[0] * 8]

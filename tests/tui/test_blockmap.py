@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferdbg.facts.provenance import Origin
-from inferdbg.facts.sections.kvcache import CACHED, FREE, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, FREE, RESERVED, USED, KVCache
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND
 from inferdbg.tui.drawing.blockmap import block_codes, fitting_zoom, holders, lit_cells, ordering, row_line, squeezed
@@ -34,6 +34,10 @@ def cache(states: list[int], refs: list[int], owners: list[int], used_ago: list[
 def test_each_kind_has_its_glyph() -> None:
     seen = cache([FREE, CACHED, USED, USED, USED, USED], [0, 0, 1, 2, 1, 2], [0, 1, 2, 3, 4, 5], [9, 9, 9, 9, 0, 0])
     assert plain(row_line(block_codes(seen, NOW, colours=True), None, None)) == "░▒█▓◆◈"
+    placeholder = cache([RESERVED, FREE], [0, 0], [0, 0], [9, 9])
+    codes = block_codes(placeholder, NOW, colours=True)
+    assert plain(row_line(codes, None, None)) == "·░"
+    assert plain(row_line(squeezed(codes, 2), None, None)) == "░"
 
 
 def test_unknown_columns_leave_the_rest() -> None:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from inferdbg.facts.sections.kvcache import CACHED, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, RESERVED, USED, KVCache
 from inferdbg.facts.window import SECOND
 
 from ..ink import Line, Span
@@ -22,7 +22,7 @@ Order = Literal["physical", "owner", "age"]
 
 ORDERS: tuple[Order, ...] = ("physical", "owner", "age")
 COLOURS = 12
-_BLANK, _SHARED, _HOT = 0, 0x10, 0x20  # the last two are added to the code of a used block
+_BLANK, _RESERVED, _SHARED, _HOT = 0, 0x01, 0x10, 0x20  # the last two are added to the code of a used block
 
 GLYPHS = {0x1: "░", 0x2: "▒", 0x3: "█", 0x4: "▓", 0x5: "◆", 0x6: "◈"}
 _INKS = {0x1: "free", 0x2: "cached", 0x3: "owner-{}", 0x4: "shared-{}", 0x5: "hot-{}", 0x6: "hot-{}"}
@@ -33,6 +33,8 @@ LIT_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def _appearance(code: int) -> Span:
     kind, colour = code >> 4, code & 0xF
+    if code == _RESERVED:
+        return Span("·", "empty")
     return Span(GLYPHS.get(kind, " "), _INKS.get(kind, "empty").format(min(colour, COLOURS - 1)))
 
 
@@ -41,8 +43,9 @@ _APPEARANCE = tuple(_appearance(code) for code in range(256))
 
 def block_codes(cache: KVCache, now_ns: int, *, colours: bool) -> Cells:
     """One byte a block; columns that are not known leave their part out. ``cache.state`` is there."""
-    state = np.minimum(np.frombuffer(cache.state or b"", np.uint8), USED)
-    codes: Cells = (state + np.uint8(1)) << np.uint8(4)  # FREE, CACHED, USED are 0, 1, 2
+    state = np.frombuffer(cache.state or b"", np.uint8)
+    codes: Cells = (np.minimum(state, USED) + np.uint8(1)) << np.uint8(4)  # FREE, CACHED, USED are 0, 1, 2
+    codes[state == RESERVED] = _RESERVED
     used = state == USED
     if cache.refcount is not None:
         codes += ((np.frombuffer(cache.refcount, np.uint16) > 1) & used).view(np.uint8) * np.uint8(_SHARED)

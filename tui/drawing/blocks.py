@@ -1,14 +1,14 @@
 """One block in words: who holds it, which tokens are in it, how old it is, and when its turn to be evicted comes."""
 
 from inferdbg import text
-from inferdbg.facts.sections.kvcache import CACHED, COLUMN_TYPES, FREE, USED, KVCache
+from inferdbg.facts.sections.kvcache import CACHED, COLUMN_TYPES, FREE, RESERVED, USED, KVCache
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.snapshot import Snapshot
 
 from ..ink import Line, Piece, Span, dim, flow, labelled, line, value
 from .names import Names, names_of
 
-_STATES = {FREE: "free", CACHED: "cached", USED: "used"}
+_STATES = {FREE: "free", CACHED: "cached", USED: "used", RESERVED: "a placeholder that nobody gets"}
 _LOOKED_THROUGH = 10_000
 
 
@@ -99,6 +99,8 @@ def eviction(cache: KVCache, block: int) -> str:
     """Its place in the order in which blocks are given away."""
     if column(cache, "state", block) == USED:
         return "not while someone holds it"
+    if column(cache, "state", block) == RESERVED:
+        return "never: it is given to nobody"
     if cache.next_free is None or cache.first_free is None:
         return text.UNKNOWN
     following = memoryview(cache.next_free).cast("i")

@@ -4,14 +4,15 @@ from msgspec import Struct
 
 from inferdbg.facts.provenance import Origin
 
-FREE, CACHED, USED = 0, 1, 2
-"""Values of the column ``state``. CACHED: no request holds it, its content can be reused, it may be evicted."""
+FREE, CACHED, USED, RESERVED = 0, 1, 2, 3
+"""Values of the column ``state``. CACHED: no request holds it, its content can be reused, it may be evicted. RESERVED:
+nobody ever gets it (vLLM's block 0, a placeholder); it is in no count but ``num_blocks``."""
 
 
 class KVCache(Struct, frozen=True, gc=False, omit_defaults=True):
     """A hundred thousand blocks cost 2 ms as columns and 60 ms as objects: hence bytes, little-endian, an item a block:
 
-        state      u8   FREE, CACHED or USED
+        state      u8   FREE, CACHED, USED or RESERVED
         refcount   u16  requests that hold it
         filled     u16  tokens in it, of block_size
         owner      u32  number of the request that it was last allocated for (0: nobody yet)
