@@ -16,7 +16,7 @@ from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import SECOND, Window
 from inferdbg.tui.drawing.batch import batch_lines, scale_ns, step_line, time_lines
 from inferdbg.tui.drawing.blocks import block_lines
-from inferdbg.tui.drawing.flow import draft_lines, latency_lines
+from inferdbg.tui.drawing.flow import draft_lines, latency_lines, tokens_lines
 from inferdbg.tui.drawing.holdings import holder_lines
 from inferdbg.tui.drawing.names import names_of
 from inferdbg.tui.drawing.overview import overview_lines
@@ -70,6 +70,16 @@ def test_of_counts_that_were_read_once_nothing_is_said_of_what_came_since() -> N
     assert latencies((3, 50), (3, 50), counted_ns=(NOW, NOW)) == "TTFT -   ITL -"
     twice = latencies((3, 50), (3, 90), counted_ns=(NOW - 2 * SECOND, NOW))
     assert re.fullmatch(r"TTFT no first token   ITL p50 \S+ ms p95 \S+ ms  r   last 2 s", twice)
+
+
+def test_what_was_done_before_it_stood_is_no_rate() -> None:
+    snapshots = []
+    for second, total in enumerate([0, 100, 200, 300, *[300] * 6]):
+        at_ns = NOW + second * SECOND
+        scheduler = Scheduler(Origin("test", at_ns), generated_tokens_total=total, prefilled_tokens_total=total)
+        snapshots.append(Snapshot(second, at_ns, at_ns, Target("process", "x", 1), scheduler=scheduler))
+    assert said(tokens_lines(Window(snapshots[:-2]), 80)).startswith("out   43")
+    assert said(tokens_lines(Window(snapshots), 80)).startswith("out    0")
 
 
 def drafts(*counts: tuple[int, int, int]) -> str:

@@ -7,6 +7,8 @@ from ..ink import Line, Piece, Span, beside, chart, dim, fit_text, flow, line, v
 from .counters import MINUTE, Buckets, generated, itl, minute_delta, prefilled, ttft
 from .marks import mark, missing
 
+_STANDS_NS = 5 * SECOND
+
 
 def tokens_lines(window: Window, width: int, rows: int = 1) -> list[Line]:
     """Tokens per second over the last 10 s, out of the model and into it, and how they went over the last minute."""
@@ -22,6 +24,8 @@ def tokens_lines(window: Window, width: int, rows: int = 1) -> list[Line]:
 
 def _rate_lines(label: str, counter: Counter, window: Window, width: int, rows: int, found: Span) -> list[Line]:
     per_second = window.rate(counter, 10 * SECOND, section="scheduler")
+    if counter is generated and window.rate(counter, _STANDS_NS, section="scheduler") == 0:
+        per_second = 0.0  # beside a server that stands, what it did before is no rate
     head = line(dim(f"{label:<4}"), value(fit_text(text.short(_whole(per_second)), 4, right=True)), found, " ")
     points = min(60, width - width_of(head))
     if points < 8:
