@@ -135,8 +135,13 @@ def test_a_vllm_whose_engine_core_dies_and_one_that_follows_on_its_port(tmp_path
             assert gone.severity == "dead"
             eventually(lambda: finding(source, "engine_dead"), 40.0)
             with vllm(tmp_path, *SMALL_POOL, ready=False, port=first.port) as second:
-                restarted = eventually(lambda: finding(source, "restarted"), 180.0)
-                assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
+                eventually(lambda: finding(source, "starting_up"), 20.0)
+                now = source.window().now
+                assert now.server is not None
+                assert (now.server.pid, now.pulse) == (second.pid, None), "what was told of the one before is gone"
+                restarted = finding(source, "restarted")
+                assert restarted is not None
+                assert f"pid {first.pid} is gone, pid {second.pid} starts" in restarted.summary
                 assert finding(source, "engine_dead") is None
                 later = eventually(lambda: memory(source), 180.0)
                 assert later == role_pid(second.pid, "VLLM::EngineCor")
@@ -180,7 +185,7 @@ def test_a_llamacpp_is_followed_from_its_start_over_its_end_to_its_successor(tmp
             assert f"pid {first.pid}" in dead.summary
             with llamacpp(tmp_path, model, ready=False, port=first.port) as second:
                 restarted = eventually(lambda: finding(source, "restarted"), 60.0)
-                assert f"pid {first.pid} is gone, pid {second.pid} serves" in restarted.summary
+                assert f"pid {first.pid} is gone, pid {second.pid} " in restarted.summary
                 assert finding(source, "engine_dead") is None
         finally:
             source.close()
