@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from inferdbg.facts.provenance import Origin
+from inferdbg.facts.provenance import Origin, ProbeReport
 from inferdbg.facts.snapshot import SECTIONS, Snapshot, Target
 
 from .asking import AskedHere, AskedInChild, Asking
@@ -19,6 +19,7 @@ PATIENCE_NS = 50_000_000
 
 _SAME_NS = 500_000_000
 """Two probes reckon the start of one process by clocks of hundredths of a second; no server is restarted as fast."""
+_OUTLIVED = "it tells of the server that was here before"
 
 
 def of_server(began_ns: int | None, told_ns: int | None, sections: Mapping[str, Struct]) -> dict[str, Struct]:
@@ -61,6 +62,7 @@ class Collector:
         began_ns = max((asked.began_ns for asked in self._asked if asked.began_ns is not None), default=None)
         sections: dict[str, Struct] = {}
         seen_ns = None
+        reports: list[ProbeReport] = []
         for asked in self._asked:
             given = asked.sections()
             told = of_server(began_ns, asked.began_ns, given)
@@ -68,17 +70,19 @@ class Collector:
                 sections[name] = filled(sections[name], section) if name in sections else section
             if seen_ns is None and len(told) == len(given):
                 seen_ns = asked.mono_ns
+            report = asked.report(self._clock.mono_ns())
+            outlived = given and not told and report.status in ("ok", "torn")
+            reports.append(replace(report, status="stale", message=_OUTLIVED) if outlived else report)
         mono_ns = max(self._last_ns, now_ns if seen_ns is None else seen_ns)  # time never runs back
         self._last_ns = mono_ns
         self._seq += 1
-        reported_ns = self._clock.mono_ns()
-        return msgspec.structs.replace(
+        return replace(
             Snapshot(
                 seq=self._seq,
                 wall_ns=wall_ns - (now_ns - mono_ns),
                 mono_ns=mono_ns,
                 target=self.target,
-                probes=tuple(asked.report(reported_ns) for asked in self._asked),
+                probes=tuple(reports),
             ),
             **{name: section for name, section in sections.items() if name in SECTIONS},
         )

@@ -168,6 +168,9 @@ def test_a_snapshot_is_of_one_server_whichever_probe_notices_a_restart_first() -
     assert seen(told("processes", new), told("memory", new + SECOND // 50)) == "processes", "the same, reckoned twice"
     box = told("box", None, read_ns=190 * SECOND, mono_ns=190 * SECOND)
     assert seen(box, told("processes", new)) == "processes", "the box of the one before"
+    reports = Collector(TARGET, [box, told("processes", new)], clock).round().probes
+    said = [(report.status, report.message) for report in reports]
+    assert said == [("stale", "it tells of the server that was here before"), ("ok", "")]
     reported = told("reported", None)
     assert seen(reported, told("processes", new)) == "reported", "read since"
 
