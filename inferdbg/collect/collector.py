@@ -19,7 +19,7 @@ PATIENCE_NS = 50_000_000
 
 _SAME_NS = 500_000_000
 """Two probes reckon the start of one process by clocks of hundredths of a second; no server is restarted as fast."""
-_OUTLIVED = "it tells of the server that was here before"
+_OUTLIVED, _AGAIN = "it tells of the server that was here before", "attach again to see the new one as deep"
 
 
 def of_server(began_ns: int | None, told_ns: int | None, sections: Mapping[str, Struct]) -> dict[str, Struct]:
@@ -72,7 +72,7 @@ class Collector:
                 seen_ns = asked.mono_ns
             report = asked.report(self._clock.mono_ns())
             outlived = given and not told and report.status in ("ok", "torn")
-            reports.append(replace(report, status="stale", message=_OUTLIVED) if outlived else report)
+            reports.append(replace(report, status="stale", message=_OUTLIVED, hint=_AGAIN) if outlived else report)
         mono_ns = max(self._last_ns, now_ns if seen_ns is None else seen_ns)  # time never runs back
         self._last_ns = mono_ns
         self._seq += 1
