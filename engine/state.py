@@ -28,13 +28,11 @@ class ColumnSpec(NamedTuple):
 
 
 class BlockState(IntEnum):
-    """FREE: nothing in it. CACHED: no request holds it, its content can be reused or evicted. USED: held. RESERVED: a
-    placeholder that nobody ever gets; this engine has none, a server with our plug-in may."""
+    """FREE: nothing in it. CACHED: no request holds it, its content can be reused or evicted. USED: held."""
 
     FREE = 0
     CACHED = 1
     USED = 2
-    RESERVED = 3
 
 
 class Stage(IntEnum):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from inferdbg.blackbox.writer import BlackBox
 
 FREE, CACHED, USED = int(BlockState.FREE), int(BlockState.CACHED), int(BlockState.USED)
-RESERVED = int(BlockState.RESERVED)
+RESERVED = 3
+"""As in facts/sections/kvcache.py, which is not carried along: a placeholder that nobody ever gets."""
 _FREE, _CACHED, _USED = int(PoolWord.FREE), int(PoolWord.CACHED), int(PoolWord.USED)
 _FIRST, _LAST = int(PoolWord.FIRST_FREE), int(PoolWord.LAST_FREE)  # plain ints: an enum member costs a hot path
 _EVICTED, _EVICTED_BLOCKS = int(EventKind.EVICTED), int(Counter.EVICTED_BLOCKS)

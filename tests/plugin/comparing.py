@@ -19,6 +19,8 @@ def differences(truth: Mapping[str, Any], columns: Mapping[str, Sequence[int]], 
     if zlib.crc32(columns["blocks.refcount"]) != truth["refcounts"]:  # type: ignore[arg-type]
         found.append("refcounts")
     words, states = columns["pool"], bytes(columns["blocks.state"])
+    if states[0] != 3:
+        found.append(f"the placeholder, block 0, is {states[0]}")
     if (words[0] + words[1], words[1], words[2]) != (truth["free"], states.count(1), states.count(2)):
         found.append(f"counts {list(words)}: {truth['free']} free, {states.count(1)} cached, {states.count(2)} used")
     order, block = [], words[3]
