@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from inferdbg.facts.sections.processes import Stalled
+
 _ROOT = "/sys/fs/cgroup"
 _UNLIMITED = 1 << 60  # version 1 writes a number near 2**63 for "no limit"
 
@@ -41,6 +43,46 @@ def read_limits(cgroup: bytes, root: str = _ROOT) -> Limits:
                         None if current is None else max(0, current - droppable(_read(f"{folder}/memory.stat") or b""))
                     )
     return Limits(cpus, memory, used)
+
+
+def read_stalled(cgroup: bytes, machine: str, root: str = _ROOT) -> tuple[tuple[Stalled, ...], bool]:
+    """Pressure stall information of the process's own group (True), or, where that has none, of the whole machine,
+    whose folder ``machine`` is; see the kernel's Documentation/accounting/psi.rst."""
+    for controllers, path in groups(cgroup):
+        if not controllers and path != "/" and ".." not in path:
+            found = _stalled(f"{root}{path}", ".pressure")
+            if found:
+                return found, True
+    return _stalled(machine, ""), False
+
+
+def _stalled(folder: str, suffix: str) -> tuple[Stalled, ...]:
+    read = {resource: _read(f"{folder}/{resource}{suffix}") for resource in ("cpu", "memory", "io")}
+    return tuple(parse_stalled(resource, content) for resource, content in read.items() if content)
+
+
+def parse_stalled(resource: str, content: bytes) -> Stalled:
+    """``some avg10=0.00 … total=351807477`` and ``full …``; totals are microseconds. Missing lines are 0."""
+    totals = {b"some": 0, b"full": 0}
+    for line in content.splitlines():
+        kind, _, rest = line.partition(b" ")
+        total = number(rest.rpartition(b"total=")[2])
+        if kind in totals and total is not None:
+            totals[kind] = total
+    return Stalled(resource, totals[b"some"] * 1000, totals[b"full"] * 1000)
+
+
+def read_oom_kills(cgroup: bytes, root: str = _ROOT) -> int | None:
+    """How often the kernel killed somebody in the process's group; None where it has none of its own, or of no
+    memory."""
+    for controllers, path in groups(cgroup):
+        if path != "/" and ("memory" in controllers or not controllers):
+            folder = next(folders(root, controllers, path), None)
+            for name in ("memory.events", "memory.oom_control"):
+                for line in (_read(f"{folder}/{name}") or b"").splitlines():
+                    if line.startswith(b"oom_kill "):
+                        return number(line.removeprefix(b"oom_kill "))
+    return None
 
 
 def parse_memory(meminfo: bytes, limits: Limits) -> tuple[int | None, int | None]:

@@ -22,6 +22,7 @@ class Stat(NamedTuple):
     group: int = 0
     session: int = 0
     start_ticks: int = 0
+    major_faults: int = 0
 
 
 def parse_stat(stat: bytes) -> Stat:
@@ -38,6 +39,7 @@ def parse_stat(stat: bytes) -> Stat:
         group=int(after[2]),
         session=int(after[3]),
         start_ticks=int(after[19]),
+        major_faults=int(after[9]),
     )
 
 

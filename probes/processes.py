@@ -5,16 +5,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.facts.provenance import Origin
-from inferdbg.facts.sections.processes import Process, Processes
+from inferdbg.facts.sections.processes import Blocked, Process, Processes
 
-from .cgroups import Limits, parse_memory, read_limits
+from .cgroups import Limits, parse_memory, read_limits, read_oom_kills, read_stalled
 from .process_table import descendants, parse_stat, read_table
 from .roles import Part, helper_of_arguments, part_of_arguments, part_of_title
 
 _FAMILY_NS = 10 * SECOND
 MOST_PROCESSES = 64
+_MOST_THREADS = 512
+_MOST_BLOCKED, _MOST_CALLS = 8, 12
+
+
+class TaskFiles(NamedTuple):
+    """What was read of a thread; where it sleeps in the kernel only of one that cannot be interrupted."""
+
+    stat: bytes
+    wchan: bytes | None = None
+    stack: bytes | None = None
 
 
 class ProcFiles(NamedTuple):
@@ -24,6 +36,8 @@ class ProcFiles(NamedTuple):
     status: bytes | None = None
     limits: bytes | None = None
     open_files: int | None = None
+    oom_score: bytes | None = None
+    tasks: tuple[TaskFiles, ...] | None = None
 
 
 class Title(NamedTuple):
@@ -63,6 +77,7 @@ class ProcessFiles:
         meminfo = read_file(f"{self.proc}/meminfo") or b""
         limits = read_limits(read_file(f"{self.proc}/{self.pid}/cgroup") or b"")
         section = parse(files, meminfo, limits, {self.pid: Title(self.role)}, Origin(self.name, now_ns))
+        section = around(section, self.proc, self.pid)
         return Reading(
             {"processes": section},
             message=(hidden := hidden_in(section)),
@@ -83,7 +98,35 @@ def proc_files(proc: str, pid: int) -> ProcFiles | None:
         open_files = sum(1 for _ in os.scandir(f"{folder}/fd"))
     except OSError:
         open_files = None
-    return ProcFiles(stat, read_file(f"{folder}/status"), read_file(f"{folder}/limits"), open_files)
+    return ProcFiles(
+        stat,
+        read_file(f"{folder}/status"),
+        read_file(f"{folder}/limits"),
+        open_files,
+        read_file(f"{folder}/oom_score"),
+        _task_files(folder),
+    )
+
+
+def _task_files(folder: str) -> tuple[TaskFiles, ...] | None:
+    try:
+        names = os.listdir(f"{folder}/task")[:_MOST_THREADS]
+    except OSError:
+        return None
+    found = []
+    for name in names:
+        task = f"{folder}/task/{name}"
+        stat = read_file(f"{task}/stat")
+        if stat is None:
+            continue
+        asleep = _state(stat) == b"D"
+        wchan, stack = (read_file(f"{task}/{file}") if asleep else None for file in ("wchan", "stack"))
+        found.append(TaskFiles(stat, wchan, stack))
+    return tuple(found)
+
+
+def _state(stat: bytes) -> bytes:
+    return stat[stat.rfind(b")") + 2 :][:1]
 
 
 def hidden_in(section: Processes) -> str:
@@ -113,6 +156,7 @@ def parse(
         if not items and allowed is not None:
             cpus = allowed if cpus is None else min(cpus, allowed)
         title, part = titles.get(stat.pid, Title()), part_of_title(stat.comm)
+        states = [_state(task.stat) for task in one.tasks or ()]
         items.append(
             Process(
                 pid=stat.pid,
@@ -125,10 +169,58 @@ def parse(
                 open_files=one.open_files,
                 open_files_limit=parse_open_files_limit(one.limits or b""),
                 rank=title.rank,
+                parent=stat.parent,
+                shared_bytes=kilobytes(status.get("RssShmem")),
+                swap_bytes=kilobytes(status.get("VmSwap")),
+                major_faults=stat.major_faults,
+                waits=_number(status.get("voluntary_ctxt_switches")),
+                preempted=_number(status.get("nonvoluntary_ctxt_switches")),
+                running=states.count(b"R") if one.tasks is not None else None,
+                blocked=parse_blocked(one.tasks or ()),
+                oom_score=_number((one.oom_score or b"").decode("ascii", "replace")),
             )
         )
     total, available = parse_memory(meminfo, limits)
     return Processes(origin, tuple(items), cpus, total, available)
+
+
+def parse_blocked(tasks: Iterable[TaskFiles]) -> tuple[Blocked, ...]:
+    """Threads in uninterruptible sleep, the first of the process first. Lines of a kernel stack are
+    ``[<0>] folio_wait_bit_common+0x135/0x340``; a wchan of 0 is hidden."""
+    found: list[Blocked] = []
+    for task in tasks:
+        if _state(task.stat) == b"D" and len(found) < _MOST_BLOCKED:
+            stat = parse_stat(task.stat)
+            wchan = (task.wchan or b"").decode("ascii", "replace").strip()
+            lines = (task.stack or b"").decode("ascii", "replace").splitlines()
+            stack = tuple(line.split()[1].partition("+")[0] for line in lines[:_MOST_CALLS] if len(line.split()) > 1)
+            found.append(Blocked(stat.pid, stat.comm, wchan if wchan not in ("", "0") else None, stack))
+    return tuple(found)
+
+
+def shared_memory(proc: str, pid: int) -> tuple[int | None, int | None]:
+    """Bytes that the process's /dev/shm holds at most, and that are in use."""
+    try:
+        found = os.statvfs(f"{proc}/{pid}/root/dev/shm")
+    except OSError:
+        return None, None
+    return found.f_blocks * found.f_frsize, (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def around(section: Processes, proc: str, pid: int) -> Processes:
+    """With what the machine, or the control group of the process, tells: time lost for want of something, /dev/shm,
+    kills for want of memory."""
+    cgroup = read_file(f"{proc}/{pid}/cgroup") or b""
+    stalled, of_group = read_stalled(cgroup, f"{proc}/pressure")
+    size, used = shared_memory(proc, pid)
+    return replace(
+        section,
+        stalled=stalled,
+        stalled_group=of_group,
+        shm_bytes=size,
+        shm_used_bytes=used,
+        oom_kills=read_oom_kills(cgroup),
+    )
 
 
 def parse_status(status: bytes) -> dict[str, str]:
@@ -144,6 +236,10 @@ def parse_open_files_limit(limits: bytes) -> int | None:
             soft = line.removeprefix(b"Max open files").split()[0]
             return int(soft) if soft.isdigit() else None
     return None
+
+
+def _number(value: str | None) -> int | None:
+    return int(value) if value is not None and value.strip().isdecimal() else None
 
 
 def kilobytes(value: str | None) -> int | None:

@@ -21,6 +21,7 @@ from .processes import (
     MOST_PROCESSES,
     ProcFiles,
     Title,
+    around,
     hidden_in,
     kilobytes,
     parse,
@@ -127,7 +128,7 @@ class ServerFiles:
         first = parse_stat(files[0].stat).pid
         meminfo = read_file(f"{self.proc}/meminfo") or b""
         limits = read_limits(read_file(f"{self.proc}/{first}/cgroup") or b"")
-        section = parse(files, meminfo, limits, self._named(), origin)
+        section = around(parse(files, meminfo, limits, self._named(), origin), self.proc, first)
         return replace(section, orphans=self._orphaned(origin), startup=self._starting(files, now_ns))
 
     def _unsettled(self) -> bool:

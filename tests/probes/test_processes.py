@@ -1,19 +1,34 @@
 """Bytes of /proc in, processes out."""
 
+import os
+import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from inferdbg.facts.provenance import Origin
-from inferdbg.facts.sections.processes import Process
-from inferdbg.probes.cgroups import Limits, groups, parse_cpus, parse_memory, read_limits
+from inferdbg.facts.sections.processes import Blocked, Process, Processes, Stalled
+from inferdbg.probes.cgroups import (
+    Limits,
+    groups,
+    parse_cpus,
+    parse_memory,
+    read_limits,
+    read_oom_kills,
+    read_stalled,
+)
 from inferdbg.probes.process_table import descendants, parse_stat
 from inferdbg.probes.processes import (
     ProcessFiles,
     ProcFiles,
+    TaskFiles,
     Title,
     count_of_list,
     parse,
+    parse_blocked,
     parse_open_files_limit,
     parse_status,
     title_of,
@@ -37,15 +52,31 @@ GIB = 1 << 30
 
 
 def test_a_process_is_read_from_its_files() -> None:
-    files = [ProcFiles(STAT, STATUS, LIMITS, 31)]
+    more = b"RssShmem:\t 1024 kB\nVmSwap:\t 8 kB\nvoluntary_ctxt_switches:\t70\nnonvoluntary_ctxt_switches:\t9\n"
+    asleep = TaskFiles(
+        STAT.replace(b"6071 (VLLM::Worker (1))", b"6072 (load) D)"),
+        b"folio_wait_bit_common",
+        b"[<0>] folio_wait_bit_common+0x135/0x340\n[<0>] filemap_read+0x2f/0x3c0 [ext4]\n",
+    )
+    tasks = (TaskFiles(STAT.replace(b") D ", b") R ")), TaskFiles(STAT.replace(b") D ", b") S ")), asleep)
+    files = [ProcFiles(STAT, STATUS + more, LIMITS, 31, b"667\n", tasks)]
     found = parse(files, MEMINFO, Limits(), {}, ORIGIN)
-    assert found.items == (Process(6071, "VLLM::Worker (1)", "worker", "D", 100 * 10**9, 2051172 * 1024, 93, 31, 1024),)
+    assert found.items == (
+        Process(
+            6071, "VLLM::Worker (1)", "worker", "D", 100 * 10**9, 2051172 * 1024, 93, 31, 1024,
+            parent=6002, shared_bytes=1 << 20, swap_bytes=8192, major_faults=0, waits=70, preempted=9, running=1,
+            blocked=(Blocked(6072, "load) D", "folio_wait_bit_common", ("folio_wait_bit_common", "filemap_read")),),
+            oom_score=667,
+        ),
+    )  # fmt: skip
     assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (5, 24684084 * 1024, 22209840 * 1024)
 
 
 def test_what_may_not_be_read_is_unknown() -> None:
     found = parse([ProcFiles(STAT)], b"", Limits(), {6071: Title("engine")}, ORIGIN)
-    assert found.items == (Process(6071, "VLLM::Worker (1)", "engine", "D", 100 * 10**9, None, 93),)
+    assert found.items == (
+        Process(6071, "VLLM::Worker (1)", "engine", "D", 100 * 10**9, None, 93, parent=6002, major_faults=0),
+    )
     assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (None, None, None)
 
 
@@ -53,6 +84,47 @@ def test_the_limits_of_a_container_count_before_the_machine() -> None:
     found = parse([ProcFiles(STAT, STATUS)], MEMINFO, Limits(2, 8 * GIB, 3 * GIB), {}, ORIGIN)
     assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (2, 8 * GIB, 5 * GIB)
     assert parse_memory(MEMINFO, Limits(None, 99 * GIB, GIB)) == (24684084 * 1024, 22209840 * 1024)
+
+
+def test_where_a_thread_sleeps_is_unknown_where_that_is_hidden() -> None:
+    assert parse_blocked([TaskFiles(STAT, b"0", None)]) == (Blocked(6071, "VLLM::Worker (1)"),)
+    assert len(parse_blocked([TaskFiles(STAT)] * 100)) == 8
+
+
+def test_time_lost_is_that_of_the_group_or_of_the_machine(tmp_path: Path) -> None:
+    machine, group = tmp_path / "pressure", tmp_path / "fs/a/b"
+    machine.mkdir()
+    (machine / "io").write_text("some avg10=0.00 avg60=0.00 avg300=0.09 total=11154810\nfull avg10=0.00 total=97\n")
+    assert read_stalled(b"0::/\n", str(machine), str(tmp_path / "fs")) == ((Stalled("io", 11154810000, 97000),), False)
+    group.mkdir(parents=True)
+    (group / "cpu.pressure").write_text("some avg10=1.00 avg60=0.00 avg300=0.00 total=5\n")
+    (group / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 2\noom_kill 1\n")
+    assert read_stalled(b"0::/a/b\n", str(machine), str(tmp_path / "fs")) == ((Stalled("cpu", 5000, 0),), True)
+    assert read_oom_kills(b"0::/a/b\n", str(tmp_path / "fs")) == 1
+    assert read_oom_kills(b"0::/\n", str(tmp_path / "fs")) is None
+
+
+def test_a_process_that_no_signal_reaches_is_seen_with_where_it_sleeps(tmp_path: Path) -> None:
+    """The parent of a vfork sleeps uninterruptibly until its child is done."""
+    source, program = tmp_path / "asleep.c", tmp_path / "asleep"
+    source.write_text("#include <unistd.h>\nint main(void) { if (vfork() == 0) { pause(); _exit(0); } return 0; }\n")
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    subprocess.run(["cc", "-w", "-o", program, source], check=True)
+    with subprocess.Popen([program]) as process:
+        try:
+            for _ in range(100):
+                section = ProcessFiles(process.pid).read(7).sections["processes"]
+                assert isinstance(section, Processes)
+                if section.items[0].blocked:
+                    break
+                time.sleep(0.05)
+            (blocked,) = section.items[0].blocked
+            assert (section.items[0].state, blocked.native_id, blocked.name) == ("D", process.pid, "asleep")
+            assert blocked.waits_in is None or "fork" in blocked.waits_in or "clone" in blocked.waits_in
+        finally:
+            for one in section.items:
+                os.kill(one.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("broken", [b"", b"12", b"12 (x", b"12 (x) R 1"])
