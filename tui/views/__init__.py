@@ -5,7 +5,8 @@ from .batch import Batch
 from .kvmap import KVMap
 from .overview import Overview
 from .probes import Probes
+from .processes import Processes
 from .requests import Requests
 from .threads import Threads
 
-VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads)
+VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads, Processes)
