@@ -121,6 +121,7 @@ def depth_in_use(engine: "Engine", wanted: Wanted = DEEPEST) -> Depth | None:
 def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False) -> list["Probe"]:
     """In order of authority. Raises InferdbgError."""
     from inferdbg.probes.engine_box import EngineBox
+    from inferdbg.probes.kernel_log.probe import KernelLog
     from inferdbg.probes.processes import ProcessFiles
     from inferdbg.probes.server_files import ServerFiles
     from inferdbg.probes.servers import FoundServer
@@ -136,6 +137,8 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
         probes += depth.probes
     elif engine.alive and engine.pid is not None:
         probes += [ProcessFiles(engine.pid), stacks_of_engine(engine.pid, wanted)]
+    if engine.pid is not None:
+        probes.append(KernelLog())
     return [_here(probe) if brief else probe for probe in probes]
 
 
@@ -172,6 +175,7 @@ _PROBES = (
     ("stacks", "Stacks"),
     ("kv_events.probe", "KVEvents"),
     ("reported.probe", "Reported"),
+    ("kernel_log.probe", "KernelLog"),
 )
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import fields
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.kernel_log import KernelLog
 from inferdbg.facts.sections.kernels import Kernels
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.metrics import Metrics
@@ -53,6 +54,7 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     metrics: Metrics | None = None
     wiring: Wiring | None = None
     stacks: Stacks | None = None
+    kernel_log: KernelLog | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -70,6 +72,7 @@ SECTIONS: tuple[str, ...] = (
     "metrics",
     "wiring",
     "stacks",
+    "kernel_log",
 )
 
 SECTION_TYPES: dict[str, type[Struct]] = {

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from inferdbg import text
+from inferdbg.facts.sections.kernel_log import KernelLog
 from inferdbg.facts.sections.kernels import Kernel
 from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.snapshot import Snapshot
@@ -91,8 +92,24 @@ def machine_lines(window: Window, width: int) -> list[Line]:
                 dim(f" of {text.size(processes.memory_bytes)} available"),
             )
         )
+    if window.now.kernel_log is not None:
+        parts.append(kernel_log_piece(window.now.kernel_log, window.now))
     parts.extend(_process(process) for process in items)
     return flow(parts, width, " · ") if parts else [(dim("no process"),)]
+
+
+def kernel_log_piece(log: KernelLog, now: Snapshot) -> Line:
+    """Whether the kernel said anything since the server began, and what it said last."""
+    began_ns = now.server.started_mono_ns if now.server is not None else None
+    lately = [event for event in log.items if began_ns is None or event.mono_ns is None or event.mono_ns >= began_ns]
+    if not lately:
+        return line(dim("kernel log "), Span("quiet", "dim"))
+    last = lately[-1]
+    ago = f" {text.duration(max(0, now.mono_ns - last.mono_ns))} ago" if last.mono_ns is not None else ""
+    who = f" of {last.process} {last.pid}" if last.pid is not None else f" {last.device}" if last.device else ""
+    said = f"{last.kind}{f' {last.code}' if last.code is not None else ''}{text.safe(who, 40)}{ago}"
+    more = f" and {len(lately) - 1} before" if len(lately) > 1 else ""
+    return line(dim("kernel log "), Span(said, "slow"), dim(more))
 
 
 def _process(process: Process) -> Line:

@@ -28,6 +28,7 @@ _DEPTHS = {
     "metrics": "metrics",
     "wiring": "queues between threads",
     "stacks": "stacks",
+    "kernel_log": "kernel log",
 }
 
 

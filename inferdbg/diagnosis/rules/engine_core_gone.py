@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.kernel import ask_the_kernel
 from inferdbg.diagnosis.roles import alive_pids, named, seen_last, with_role
 from inferdbg.facts.sections.processes import Process
 from inferdbg.facts.snapshot import Snapshot
@@ -43,7 +44,7 @@ def check(window: Window) -> Iterator[Finding]:
                         f"it was last seen {_ago(window, then.mono_ns)} ago, {len(with_role(then, role))} of its kind",
                     ),
                 ),
-                next_step=f"dmesg -T | grep -w {gone[0].pid}   (the end of the server's log may say more)",
+                next_step=ask_the_kernel(window, (gone[0].pid,)),
                 since_ns=then.mono_ns,
                 explains=("requests_failing", "worker_gone", "not_answering") if role == "engine core" else (),
             )

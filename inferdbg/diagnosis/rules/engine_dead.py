@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
+from inferdbg.diagnosis.kernel import ask_the_kernel
 from inferdbg.diagnosis.lately import events_of, place_of, request_named
 from inferdbg.diagnosis.roles import alive_pids, named, with_role
 from inferdbg.facts.sections.processes import Process
@@ -28,7 +29,7 @@ def check(window: Window) -> Iterator[Finding]:
         confidence="sure",
         summary=f"{server.engine} pid {server.pid} died{_when(server, pulse)}{_amid(pulse)}",
         evidence=tuple(_evidence(window, pulse)),
-        next_step=f"dmesg -T | grep -w {server.pid}   (the kernel says whom it killed, and who crashed)",
+        next_step=ask_the_kernel(window, (server.pid or 0,)),
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone"),
     )
 
@@ -46,8 +47,6 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
     left = [process for role in _BEHIND for process in with_role(window.now, role)]
     others = sum(1 for _ in alive_pids(window.now))
     gone, first = _with_it(window, server.pid)
-    pids = f"{_pids((*first, *gone)).replace(' ', '|')}|{server.pid}" if first or gone else ""
-    whom = f"grep -wE '{pids}'" if pids else f"grep -w {server.pid}"
     yield Finding(
         cause="engine_dead",
         severity="dead",
@@ -62,7 +61,7 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
                 for process in gone
             ),
         ),
-        next_step=f"dmesg -T | {whom}   (the kernel says whom it killed, and who crashed)"
+        next_step=ask_the_kernel(window, (*(process.pid for process in (*first, *gone)), server.pid))
         + (f"; then kill {_pids(left)}   (they serve nobody)" if left else ""),
         since_ns=seen_ns,
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),

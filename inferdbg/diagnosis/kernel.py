@@ -1,0 +1,56 @@
+"""What the kernel's log says of a server: which of its events are of this server's time, and of its processes."""
+
+from collections.abc import Iterator, Sequence
+
+from inferdbg.diagnosis.roles import named
+from inferdbg.facts.sections.kernel_log import KernelEvent
+from inferdbg.facts.window import SECOND, Window
+
+_LATELY_NS = 3600 * SECOND
+_BEFORE_NS = 2 * SECOND  # the kernel's clock and ours may be so far apart
+ENDS = (
+    "engine_dead",
+    "engine_core_gone",
+    "worker_gone",
+    "orphans",
+    "requests_failing",
+    "step_stalled",
+    "kernel_wedged",
+    "no_progress",
+    "not_answering",
+    "front_and_engine_disagree",
+)
+"""What a process that the kernel ended leaves behind."""
+
+
+def told(window: Window, *kinds: str) -> Iterator[KernelEvent]:
+    """Events of these kinds since the server began, or of the last hour where that is not known, oldest first."""
+    log, server = window.now.kernel_log, window.now.server
+    began_ns = server.started_mono_ns if server is not None else None
+    since_ns = window.now.mono_ns - _LATELY_NS if began_ns is None else began_ns - _BEFORE_NS
+    for event in log.items if log is not None else ():
+        if event.kind in kinds and event.mono_ns is not None and event.mono_ns >= since_ns:
+            yield event
+
+
+def whose(window: Window, event: KernelEvent) -> str | None:
+    """A process of this server, as findings name it; None where it is of nobody that we saw."""
+    if event.pid is None:
+        return None
+    for snapshot in reversed(window.snapshots):
+        items = snapshot.processes.items if snapshot.processes is not None else ()
+        found = next((one for one in items if one.pid == event.pid), None)
+        if found is not None:
+            return named(found)
+        if snapshot.server is not None and snapshot.server.pid == event.pid:
+            return f"{snapshot.server.engine} {event.pid}"
+    return None
+
+
+def ask_the_kernel(window: Window, pids: Sequence[int]) -> str:
+    """Where to look for why processes ended: in the kernel's log, unless that was read and names none of them."""
+    log = window.now.kernel_log
+    if log is not None and not any(event.pid in pids for event in log.items):
+        return "the end of its log says why: the kernel's log names none of its processes"
+    whom = f"-w {pids[0]}" if len(pids) == 1 else f"-wE '{'|'.join(map(str, pids))}'"
+    return f"dmesg -T | grep {whom}   (the kernel says whom it killed, and who crashed)"
