@@ -8,6 +8,7 @@ from inferdbg.facts.window import SECOND, Window
 
 _LATELY_NS = 3600 * SECOND
 _BEFORE_NS = 2 * SECOND  # the kernel's clock and ours may be so far apart
+_AFTER_NS = 60 * SECOND  # a dead engine's last moment is its last sign of life
 ENDS = (
     "engine_dead",
     "engine_core_gone",
@@ -28,8 +29,9 @@ def told(window: Window, *kinds: str) -> Iterator[KernelEvent]:
     log, server = window.now.kernel_log, window.now.server
     began_ns = server.started_mono_ns if server is not None else None
     since_ns = window.now.mono_ns - _LATELY_NS if began_ns is None else began_ns - _BEFORE_NS
+    until_ns = window.now.mono_ns + _AFTER_NS
     for event in log.items if log is not None else ():
-        if event.kind in kinds and event.mono_ns is not None and event.mono_ns >= since_ns:
+        if event.kind in kinds and event.mono_ns is not None and since_ns <= event.mono_ns <= until_ns:
             yield event
 
 

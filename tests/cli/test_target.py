@@ -64,19 +64,19 @@ def test_many_dead_are_counted_not_listed() -> None:
     assert hint[5] == "and 15 more in /dev/shm/b"
 
 
-def test_the_kernel_is_asked_about_living_processes_only() -> None:
-    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes", "stacks"]
-    assert [probe.name for probe in probes_of(DEAD)] == ["engine box"]
+def test_processes_are_looked_at_while_they_live_and_the_kernels_log_also_later() -> None:
+    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes", "stacks", "kernel log"]
+    assert [probe.name for probe in probes_of(DEAD)] == ["engine box", "kernel log"]
 
 
 def test_one_look_starts_no_child() -> None:
-    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True, False]
-    assert [probe.isolated for probe in probes_of(LIVING, brief=True)] == [False, False, False]
+    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True, False, True]
+    assert not any(probe.isolated for probe in probes_of(LIVING, brief=True))
 
 
 def test_depth_reported_of_a_bundled_engine_reads_no_box_and_the_others_are_refused() -> None:
     probes = probes_of(LIVING, Wanted("reported"))
-    assert [probe.name for probe in probes] == ["processes", "reported"]
+    assert [probe.name for probe in probes] == ["processes", "reported", "kernel log"]
     with pytest.raises(InferdbgError, match="depth memory is for other people's servers"):
         probes_of(LIVING, Wanted("memory"))
     with pytest.raises(InferdbgError, match="does not answer HTTP"):
@@ -84,7 +84,7 @@ def test_depth_reported_of_a_bundled_engine_reads_no_box_and_the_others_are_refu
 
 
 def test_stacks_that_nobody_asked_for_say_how_to_see_them() -> None:
-    stacks = probes_of(LIVING)[-1].read(0)
+    stacks = next(probe for probe in probes_of(LIVING) if probe.name == "stacks").read(0)
     assert (stacks.status, stacks.hint) == ("absent", f"inferdbg attach {LIVING.pid} --depth stacks")
 
 

@@ -46,7 +46,7 @@ def condition(value: str) -> Condition:
 @click.command(
     short_help="Act when something happens:  inferdbg watch 58 --on 'stall>10s' --do record",
     epilog=example(
-        "inferdbg watch 58 --on 'stall>10s | kv>95% | itl.p95>200ms' --do record --do stacks --into /var/tmp",
+        "inferdbg watch 58 --on 'stall>10s|itl.p95>200ms' --do record --do stacks",
         "inferdbg watch 58 --on dead --exec 'systemctl restart vllm'",
     ),
 )
