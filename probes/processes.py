@@ -178,6 +178,7 @@ def parse(
                 running=states.count(b"R") if one.tasks is not None else None,
                 blocked=parse_blocked(one.tasks or ()),
                 oom_score=_number((one.oom_score or b"").decode("ascii", "replace")),
+                thread_ids=tuple(parse_stat(task.stat).pid for task in one.tasks or ()),
             )
         )
     total, available = parse_memory(meminfo, limits)

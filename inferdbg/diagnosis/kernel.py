@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from inferdbg.diagnosis.finding import Confidence
 from inferdbg.diagnosis.roles import named
 from inferdbg.facts.sections.kernel_log import KernelEvent
 from inferdbg.facts.window import SECOND, Window
 
 _LATELY_NS = 3600 * SECOND
 _BEFORE_NS = 2 * SECOND  # the kernel's clock and ours may be so far apart
+_TOGETHER_NS = 2 * SECOND
 _AFTER_NS = 60 * SECOND  # a dead engine's last moment is its last sign of life
 ENDS = (
     "engine_dead",
@@ -35,24 +37,30 @@ def told(window: Window, *kinds: str) -> Iterator[KernelEvent]:
             yield event
 
 
-def whose(window: Window, event: KernelEvent) -> str | None:
-    """A process of this server, as findings name it; None where it is of nobody that we saw."""
+def whose(window: Window, event: KernelEvent) -> tuple[str, Confidence] | None:
+    """A process of this server, as findings name it; None where it is of nobody that we saw. A crash is told of a
+    thread: where its number was never seen, that it came with the server's last sign of life makes it likely."""
     if event.pid is None:
         return None
     for snapshot in reversed(window.snapshots):
         items = snapshot.processes.items if snapshot.processes is not None else ()
-        found = next((one for one in items if one.pid == event.pid), None)
+        found = next((one for one in items if event.pid in (one.pid, *one.thread_ids)), None)
         if found is not None:
-            return named(found)
+            return named(found), "sure"
         if snapshot.server is not None and snapshot.server.pid == event.pid:
-            return f"{snapshot.server.engine} {event.pid}"
-    return None
+            return f"{snapshot.server.engine} {event.pid}", "sure"
+    server = window.now.server
+    if server is None or server.state != "dead" or server.box_path is None or event.kind not in ("segfault", "trap"):
+        return None
+    if event.mono_ns is None or abs(event.mono_ns - window.now.mono_ns) >= _TOGETHER_NS:
+        return None
+    return f"thread {event.pid}, with the last sign of life of {server.engine} {server.pid},", "likely"
 
 
 def ask_the_kernel(window: Window, pids: Sequence[int]) -> str:
     """Where to look for why processes ended: in the kernel's log, unless that was read and names none of them."""
     log = window.now.kernel_log
-    if log is not None and not any(event.pid in pids for event in log.items):
+    if log is not None and not any(event.pid in pids or whose(window, event) for event in log.items):
         return "the end of its log says why: the kernel's log names none of its processes"
     whom = f"-w {pids[0]}" if len(pids) == 1 else f"-wE '{'|'.join(map(str, pids))}'"
     return f"dmesg -T | grep {whom}   (the kernel says whom it killed, and who crashed)"

@@ -78,6 +78,23 @@ def test_a_crash_is_named_with_where_and_what_it_did() -> None:
     illegal = replace(CRASHED, kind="trap", what="crashed (SIGILL): an instruction that this processor does not have")
     assert found(moment(FRONT, CORE, WORKER, log=(illegal,)))[0].cause == "driver_stack_mismatch"
     assert not found(moment(FRONT, CORE, WORKER, log=(replace(CRASHED, pid=7),)))
+    threads = replace(CORE, thread_ids=(62, 70))
+    assert "engine core 62" in found(moment(FRONT, threads, WORKER, log=(replace(CRASHED, pid=70),)))[0].summary
+
+
+def test_a_crash_at_the_last_sign_of_life_is_likely_that_of_the_engine_which_tells_no_threads() -> None:
+    dead = moment(log=(replace(CRASHED, pid=70),), state="dead")
+    assert dead.server is not None
+    of_a_box = replace(dead, server=replace(dead.server, engine="inferdbg", box_path="/dev/shm/60.box"))
+    said = found(of_a_box)
+    assert [finding.cause for finding in said] == ["native_memory_bug", "engine_dead"]
+    assert said[0].confidence == "likely"
+    assert said[0].summary.startswith(
+        "thread 70, with the last sign of life of inferdbg 60, crashed (SIGSEGV) in libcuda"
+    )
+    assert "log names none" not in said[1].next_step
+    later = replace(of_a_box, mono_ns=NOW - 30 * SECOND)
+    assert [finding.cause for finding in found(later)] == ["engine_dead"]
 
 
 def test_the_first_xid_that_is_no_consequence_is_the_one() -> None:

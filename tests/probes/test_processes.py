@@ -66,7 +66,7 @@ def test_a_process_is_read_from_its_files() -> None:
             6071, "VLLM::Worker (1)", "worker", "D", 100 * 10**9, 2051172 * 1024, 93, 31, 1024,
             parent=6002, shared_bytes=1 << 20, swap_bytes=8192, major_faults=0, waits=70, preempted=9, running=1,
             blocked=(Blocked(6072, "load) D", "folio_wait_bit_common", ("folio_wait_bit_common", "filemap_read")),),
-            oom_score=667,
+            oom_score=667, thread_ids=(6071, 6071, 6072),
         ),
     )  # fmt: skip
     assert (found.cpus, found.memory_bytes, found.memory_available_bytes) == (5, 24684084 * 1024, 22209840 * 1024)

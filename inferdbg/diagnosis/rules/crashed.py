@@ -10,9 +10,10 @@ from inferdbg.facts.window import Window
 
 def check(window: Window) -> Iterator[Finding]:
     for event in told(window, "segfault", "trap"):
-        who = whose(window, event)
-        if who is None:
+        victim = whose(window, event)
+        if victim is None:
             continue
+        who, surety = victim
         illegal = event.what.startswith("crashed (SIGILL)")
         library = text.safe(event.library) if event.library is not None else None
         offset = f"+0x{event.offset:x}" if event.offset is not None else ""
@@ -26,7 +27,7 @@ def check(window: Window) -> Iterator[Finding]:
         yield Finding(
             cause="driver_stack_mismatch" if illegal else "native_memory_bug",
             severity="dead",
-            confidence="sure",
+            confidence=surety,
             summary=f"{who} {event.what}{where}{did}",
             evidence=(Evidence("kernel_log", text.safe(event.text)),),
             next_step="lscpu | grep Flags   (it was built for another processor, or the VM hides what this one can)"

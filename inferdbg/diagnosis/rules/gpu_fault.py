@@ -25,7 +25,7 @@ def check(window: Window) -> Iterator[Finding]:
         event for event in seen if (event.kind, event.code, event.device) == (first.kind, first.code, first.device)
     ]
     devices = {event.device for event in seen if event.device is not None}
-    who = next((named for event in seen if event.device == first.device and (named := whose(window, event))), None)
+    who = next((found[0] for event in seen if event.device == first.device and (found := whose(window, event))), None)
     of = f" (of {who})" if who is not None else ""
     often = f", {len(alike)} times" if len(alike) > 1 else ""
     spread = f"; {len(devices) - 1} more GPUs report errors after it" if len(devices) > 1 else ""

@@ -15,7 +15,7 @@ def check(window: Window) -> Iterator[Finding]:
     for event in told(window, "oom kill"):
         victim = whose(window, event)
         if victim is not None:
-            yield _finding(event, victim, ours=True)
+            yield _finding(event, victim[0], ours=True)
         elif event.mono_ns is not None and window.now.mono_ns - event.mono_ns < _LATELY_NS:
             yield _finding(event, f"process {event.pid} ({text.safe(event.process or '?')})", ours=False)
 

@@ -24,7 +24,8 @@ class Process(Struct, frozen=True, gc=False, omit_defaults=True):
     ``shared_bytes``: of RSS, what lies in shared memory; ``swap_bytes``: what is not in memory any more. Since its
     start ``major_faults`` of all its threads waited for a disk; its first thread gave the processor up ``waits`` times
     and had it taken ``preempted`` times. ``running``: threads that run or could; ``blocked``: the first of those in
-    uninterruptible sleep. ``oom_score``: who has the most is killed first when memory ends.
+    uninterruptible sleep. ``oom_score``: who has the most is killed first when memory ends. ``thread_ids``: as the
+    kernel's log names a thread that crashed.
     """
 
     pid: int
@@ -47,6 +48,7 @@ class Process(Struct, frozen=True, gc=False, omit_defaults=True):
     running: int | None = None
     blocked: tuple[Blocked, ...] = ()
     oom_score: int | None = None
+    thread_ids: tuple[int, ...] = ()
 
 
 class Stalled(Struct, frozen=True, gc=False):
