@@ -32,7 +32,7 @@ def check(window: Window) -> Iterator[Finding]:
             evidence=(Evidence("kernel_log", text.safe(event.text)),),
             next_step="lscpu | grep Flags   (it was built for another processor, or the VM hides what this one can)"
             if illegal
-            else f"{line}coredumpctl info {event.pid}   (the stack, where a core was kept)",
+            else f"{line}coredumpctl -1 info   (the stack of the last core, where one was kept)",
             since_ns=event.mono_ns,
             explains=ENDS,
         )
