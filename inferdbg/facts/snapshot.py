@@ -7,6 +7,7 @@ from msgspec.structs import fields
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.gpus import Gpus
 from inferdbg.facts.sections.kernels import Kernels
 from inferdbg.facts.sections.kvcache import KVCache
 from inferdbg.facts.sections.metrics import Metrics
@@ -53,6 +54,7 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     metrics: Metrics | None = None
     wiring: Wiring | None = None
     stacks: Stacks | None = None
+    gpus: Gpus | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -70,7 +72,11 @@ SECTIONS: tuple[str, ...] = (
     "metrics",
     "wiring",
     "stacks",
+    "gpus",
 )
+
+OF_THE_MACHINE = ("gpus",)
+"""Sections that say nothing of the server: where only they are seen, it is not."""
 
 SECTION_TYPES: dict[str, type[Struct]] = {
     field.name: next(part for part in field.type.__args__ if part is not type(None))
