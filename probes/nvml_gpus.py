@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import pynvml
 
@@ -14,6 +14,7 @@ from inferdbg.facts.sections.gpus import (
     Gpu,
     GpuProcess,
     Gpus,
+    GpuState,
     MemoryHealth,
     MigInstance,
     NvLinks,
@@ -31,7 +32,7 @@ Device: TypeAlias = Any
 Raw: TypeAlias = Any
 """A structure of pynvml, which has no types."""
 
-_GONE: dict[int, Literal["lost", "needs reset"]] = {
+_GONE: dict[int, GpuState] = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
     pynvml.NVML_ERROR_RESET_REQUIRED: "needs reset",
 }
@@ -101,9 +102,9 @@ class NvmlGpus:
         except pynvml.NVMLError as error:
             trouble = trouble_of(error, index)
             was = self._seen.get(index, Gpu(index))
-            return Gpu(
-                index, _GONE.get(error.value, "unreadable"), trouble.why, was.uuid, was.name, was.bus, xids=was.xids
-            ), trouble
+            state: GpuState = _GONE.get(error.value, "unreadable")
+            xids = self._heard(index)
+            return Gpu(index, state, trouble.why, was.uuid, was.name, was.bus, xids=xids), trouble
         return found, None
 
     def _look_at(self, index: int, device: Device) -> Gpu:

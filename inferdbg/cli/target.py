@@ -121,6 +121,7 @@ def depth_in_use(engine: "Engine", wanted: Wanted = DEEPEST) -> Depth | None:
 def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False) -> list["Probe"]:
     """In order of authority. Raises InferdbgError."""
     from inferdbg.probes.engine_box import EngineBox
+    from inferdbg.probes.nvml import gpus_here
     from inferdbg.probes.processes import ProcessFiles
     from inferdbg.probes.server_files import ServerFiles
     from inferdbg.probes.servers import FoundServer
@@ -136,11 +137,14 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
         probes += depth.probes
     elif engine.alive and engine.pid is not None:
         probes += [ProcessFiles(engine.pid), stacks_of_engine(engine.pid, wanted)]
-    return [_here(probe) if brief else probe for probe in probes]
+    if brief:
+        probes = [_here(probe) for probe in probes]
+    return [*probes, gpus_here()] if engine.alive and engine.pid is not None else probes
 
 
 def _here(probe: "Probe") -> "Probe":
-    """Read on our own thread: to start a child takes longer than a look, and each has limits of its own."""
+    """Read on our own thread: to start a child takes longer than a look, and each has limits of its own. NVML has
+    none."""
     if probe.isolated:
         probe.isolated = False  # type: ignore[misc]  # a plain attribute of those that may run in a child
     return probe
@@ -172,6 +176,7 @@ _PROBES = (
     ("stacks", "Stacks"),
     ("kv_events.probe", "KVEvents"),
     ("reported.probe", "Reported"),
+    ("nvml", "Nvml"),
 )
 
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from inferdbg.facts.provenance import Origin
 
+GpuState = Literal["ok", "lost", "needs reset", "unreadable"]
 Throttle = Literal[
     "power cap",
     "power brake",
@@ -117,7 +118,7 @@ class Gpu(Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     index: int
-    state: Literal["ok", "lost", "needs reset", "unreadable"] = "ok"
+    state: GpuState = "ok"
     why: str = ""
     uuid: str | None = None
     name: str | None = None
