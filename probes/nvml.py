@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .nvml_gpus import NvmlGpus
 
 LIBRARY = "libnvidia-ml.so.1"
+NO_LIBRARY_CURE = "lspci | grep -i nvidia   (a card needs its driver, a container --gpus all)"
 
 
 @dataclass
@@ -45,5 +46,5 @@ def gpus_here() -> Probe:
     try:
         ctypes.CDLL(LIBRARY)  # maps a file, and does not speak to the driver
     except OSError:
-        return Withheld(Nvml.name, Nvml.sections, f"no NVML: there is no {LIBRARY}", "nvidia-smi", "absent")
+        return Withheld(Nvml.name, Nvml.sections, f"no NVML: there is no {LIBRARY}", NO_LIBRARY_CURE)
     return Nvml()

@@ -7,6 +7,8 @@ import pynvml
 from inferdbg import text
 from inferdbg.facts.provenance import ProbeStatus
 
+from .nvml import LIBRARY, NO_LIBRARY_CURE
+
 
 class Trouble(NamedTuple):
     """``why`` in a few words, ``cure``: a line to type."""
@@ -19,7 +21,7 @@ class Trouble(NamedTuple):
 _LOG = "sudo dmesg | grep -iE 'NVRM|Xid'"
 _RELOAD = "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia"
 _TROUBLES = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Trouble("absent", "no NVML: there is no libnvidia-ml.so.1", "nvidia-smi"),
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Trouble("absent", f"no NVML: there is no {LIBRARY}", NO_LIBRARY_CURE),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Trouble(
         "absent", "no NVML: the NVIDIA driver is not loaded", f"sudo modprobe nvidia   (why it is not: {_LOG})"
     ),

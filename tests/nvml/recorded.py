@@ -10,8 +10,10 @@ from typing import Any
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 
 from inferdbg.collect.collector import Collector
+from inferdbg.facts.sections.gpus import Gpus
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.probes.nvml import LIBRARY, Nvml
 
@@ -47,6 +49,21 @@ def _flat(answers: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 def _word(value: Any) -> str:  # noqa: ANN401  # a value of JSON
     return f"!{getattr(pynvml, 'NVML_ERROR_' + value['error'])}" if isinstance(value, dict) else str(value)
+
+
+def seen(name: str, library: Path, *times_ns: int) -> list[Gpus]:
+    """A fixture as it was read at these moments, whatever the clock said."""
+    with pytest.MonkeyPatch.context() as patched, collecting(fixture(name), library, patched) as collector:
+        found = [collector.round(patience_ns=20_000_000_000).gpus for _ in times_ns]
+    return [_at(gpus, mono_ns) for gpus, mono_ns in zip(found, times_ns, strict=True) if gpus is not None]
+
+
+def _at(gpus: Gpus, mono_ns: int) -> Gpus:
+    items = tuple(
+        replace(gpu, xids=tuple(replace(xid, mono_ns=mono_ns - 3_000_000_000) for xid in gpu.xids))
+        for gpu in gpus.items
+    )
+    return replace(gpus, origin=replace(gpus.origin, mono_ns=mono_ns), items=items)
 
 
 @contextmanager

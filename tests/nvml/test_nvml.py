@@ -77,7 +77,7 @@ def test_an_a100_without_gpm_has_no_bandwidth_and_says_what_ails_it(
     first, second = looks(fixture("a100"), library, monkeypatch, 2)
     gpu = only_gpu(first)
     assert (gpu.activity, gpu.dram_bytes_per_s, gpu.memory_busy) == (None, None, 0.58)
-    assert gpu.throttle == ("too hot (driver)",)
+    assert gpu.throttle == ("heat (software)",)
     assert gpu.health == MemoryHealth(7, 1, 1, None, True, False)
     assert gpu.pcie == Pcie(4, 4, 8, 16, 31_000_000, 2_100_000_000, 0)
     assert gpu.nvlinks is not None

@@ -2,10 +2,11 @@
 
 from ..view import View
 from .batch import Batch
+from .gpus import Gpus
 from .kvmap import KVMap
 from .overview import Overview
 from .probes import Probes
 from .requests import Requests
 from .threads import Threads
 
-VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads)
+VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads, Gpus)

@@ -1,5 +1,6 @@
 """The GPUs of the machine, as their driver describes them through NVML."""
 
+from collections.abc import Container
 from typing import Literal
 
 from msgspec import Struct
@@ -11,8 +12,8 @@ Throttle = Literal[
     "power cap",
     "power brake",
     "hardware slowdown",
-    "too hot (driver)",
-    "too hot (hardware)",
+    "heat (software)",
+    "heat (hardware)",
     "clocks set by hand",
     "sync boost",
     "display",
@@ -20,7 +21,7 @@ Throttle = Literal[
 ]
 """Why the clocks are below what they could be. ``power cap``: at its power limit, usual under load. ``power brake``:
 the power supply asked for it. ``hardware slowdown``: heat, power brake or both, at a half of the clock or less."""
-HURTING: tuple[Throttle, ...] = ("power brake", "hardware slowdown", "too hot (driver)", "too hot (hardware)")
+HURTING: tuple[Throttle, ...] = ("power brake", "hardware slowdown", "heat (software)", "heat (hardware)")
 """What no healthy machine has while it works."""
 
 
@@ -163,3 +164,8 @@ class Gpus(Struct, frozen=True, gc=False, omit_defaults=True):
     items: tuple[Gpu, ...] = ()
     driver: str | None = None
     cuda: str | None = None
+
+    def used_by(self, pids: Container[int]) -> tuple[Gpu, ...]:
+        """Those on which one of these processes is, and those of which nobody can tell; all where it is on none."""
+        used = {gpu.index for gpu in self.items if any(one.pid in pids for one in gpu.processes or ())}
+        return tuple(gpu for gpu in self.items if not used or gpu.index in used or gpu.state != "ok")
