@@ -80,6 +80,8 @@ class NvmlGpus:
                 self._open = True
             count = min(pynvml.nvmlDeviceGetCount(), _MOST_GPUS)
         except pynvml.NVMLError as error:
+            self._open = False
+            self._events.clear()
             return Reading({}, *trouble_of(error))
         if not count:
             return Reading({}, *NO_GPU)

@@ -143,6 +143,16 @@ def test_a_gpu_that_is_lost_keeps_its_name_and_the_others_are_read_on(
     assert "dmesg" in lost.probes[0].hint
 
 
+@pytest.mark.parametrize(("error", "state"), [("GPU_IS_LOST", "lost"), ("RESET_REQUIRED", "needs reset")])
+def test_a_gpu_that_goes_while_it_is_read_is_gone(
+    error: str, state: str, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = fixture("l4")
+    going["0"]["nvmlDeviceGetPowerUsage"] = [12410, {"error": error}, 12420]
+    states = [only_gpu(one).state for one in looks(going, library, monkeypatch, 3)]
+    assert states == ["ok", state, "ok"]
+
+
 def test_what_a_card_does_not_tell_is_none(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = only_gpu(looks(fixture("not_available"), library, monkeypatch)[0])
     assert (gpu.name, gpu.temperature_c, gpu.memory_used_bytes) == ("NVIDIA GeForce GT 1030", 41, 100 * MIB)
@@ -185,6 +195,13 @@ def test_a_driver_that_is_loaded_later_is_found(library: Path, monkeypatch: pyte
     late["system"]["nvmlInit"] = [{"error": "DRIVER_NOT_LOADED"}, 0]
     first, second = looks(late, library, monkeypatch, 2)
     assert (first.probes[0].status, second.probes[0].status) == ("absent", "ok")
+
+
+def test_a_driver_that_goes_and_comes_back_is_read_again(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reloaded = fixture("l4")
+    reloaded["system"] |= {"nvmlDeviceGetCount": [1, {"error": "UNINITIALIZED"}, 1], "nvmlInit": [0, 0, "hang"]}
+    found = looks(reloaded, library, monkeypatch, 3)
+    assert [one.probes[0].status for one in found] == ["ok", "failed", "ok"]
 
 
 def test_no_gpu_is_absent(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
