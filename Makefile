@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help setup top test test-real check real shows bench clean
+.PHONY: help setup top test test-real check real shows bench gpu-check clean
 
 help:
 	@echo "make top      serve SmolLM2-135M-Instruct under synthetic traffic and open the live screen"
@@ -15,6 +15,7 @@ help:
 	@echo "make real     install a real vLLM (CPU) and llama.cpp in .real/, for the tests that look at them (3.6 GB)"
 	@echo "make shows    the long proofs: correctness matrix, invariants, 300 kills, hangs; real servers, after make real"
 	@echo "make bench    every figure of speed, cost and memory"
+	@echo "make gpu-check NVML and GPM of this machine's GPUs against copies of known size (a minute)"
 	@echo "make setup    only set everything up"
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -61,6 +62,11 @@ shows: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks.run bench
+
+# On a machine with a GPU; the copies need a torch with CUDA, which constraints.txt does not install.
+PYTHON_GPU ?= $(BIN)/python
+gpu-check: setup
+	@$(PYTHON_GPU) -m benchmarks.gpu_check
 
 clean:
 	rm -rf $(VENV) build *.egg-info

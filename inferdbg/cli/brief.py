@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from inferdbg.facts.window import Window, lightened
+from inferdbg.facts.window import SECOND, Window, lightened
 
 if TYPE_CHECKING:
     from inferdbg.collect.collector import Collector
     from inferdbg.errors import InferdbgError
     from inferdbg.facts.snapshot import Snapshot
+
+
+_PATIENCE_NS = 3 * SECOND
+"""With a probe in a child, which is one whose answer may never come: what comes later is not seen."""
 
 
 class BriefSource:
@@ -26,7 +30,7 @@ class BriefSource:
     def advance(self) -> bool:
         if self._snapshots:
             self._snapshots[-1] = lightened(self._snapshots[-1])
-        self._snapshots.append(self._collector.round())
+        self._snapshots.append(self._collector.round(_PATIENCE_NS))
         return True
 
     def span(self) -> tuple[int, int]:

@@ -166,9 +166,9 @@ def _at_clock(now: "Snapshot", clock_s: int, first_ns: int) -> int:
 
 def refuse_blindness(window: "Window") -> None:
     """Raises InferdbgError when no probe could see anything: an empty screen would say nothing."""
-    from inferdbg.facts.snapshot import SECTIONS
+    from inferdbg.facts.snapshot import OF_THE_MACHINE, SECTIONS
 
-    if any(getattr(window.now, section) is not None for section in SECTIONS):
+    if any(getattr(window.now, name) is not None for name in SECTIONS if name not in OF_THE_MACHINE):
         return
     if any(report.status == "stale" and report.answered_ns is None for report in window.now.probes):
         return  # its first answer is on the way
@@ -180,9 +180,10 @@ def refuse_blindness(window: "Window") -> None:
 
 def _code(window: "Window", findings: "list[Finding]") -> int:
     """A server of which nothing is seen but that somebody said that there is one was not checked."""
-    from inferdbg.facts.snapshot import SECTIONS
+    from inferdbg.facts.snapshot import OF_THE_MACHINE, SECTIONS
 
     if any(finding.severity != "note" for finding in findings):
         return Exit.FINDINGS
-    seen = any(getattr(window.now, name) is not None for name in SECTIONS if name != "server")
+    untelling = ("server", *OF_THE_MACHINE)
+    seen = any(getattr(window.now, name) is not None for name in SECTIONS if name not in untelling)
     return Exit.FINE if seen else Exit.NOTHING_CHECKED

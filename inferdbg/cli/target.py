@@ -122,6 +122,7 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
     """In order of authority. Raises InferdbgError."""
     from inferdbg.probes.engine_box import EngineBox
     from inferdbg.probes.kernel_log.probe import KernelLog
+    from inferdbg.probes.nvml import gpus_here
     from inferdbg.probes.processes import ProcessFiles
     from inferdbg.probes.server_files import ServerFiles
     from inferdbg.probes.servers import FoundServer
@@ -139,11 +140,14 @@ def probes_of(engine: "Engine", wanted: Wanted = DEEPEST, *, brief: bool = False
         probes += [ProcessFiles(engine.pid), stacks_of_engine(engine.pid, wanted)]
     if engine.pid is not None:
         probes.append(KernelLog())
-    return [_here(probe) if brief else probe for probe in probes]
+    if brief:
+        probes = [_here(probe) for probe in probes]
+    return [*probes, gpus_here()] if engine.alive and engine.pid is not None else probes
 
 
 def _here(probe: "Probe") -> "Probe":
-    """Read on our own thread: to start a child takes longer than a look, and each has limits of its own."""
+    """Read on our own thread: to start a child takes longer than a look, and each has limits of its own. NVML has
+    none."""
     if probe.isolated:
         probe.isolated = False  # type: ignore[misc]  # a plain attribute of those that may run in a child
     return probe
@@ -176,6 +180,7 @@ _PROBES = (
     ("kv_events.probe", "KVEvents"),
     ("reported.probe", "Reported"),
     ("kernel_log.probe", "KernelLog"),
+    ("nvml", "Nvml"),
 )
 
 

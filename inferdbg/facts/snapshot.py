@@ -7,6 +7,7 @@ from msgspec.structs import fields
 
 from inferdbg.facts.provenance import ProbeReport
 from inferdbg.facts.sections.events import Events
+from inferdbg.facts.sections.gpus import Gpus
 from inferdbg.facts.sections.kernel_log import KernelLog
 from inferdbg.facts.sections.kernels import Kernels
 from inferdbg.facts.sections.kvcache import KVCache
@@ -55,6 +56,7 @@ class Snapshot(Struct, frozen=True, gc=False, omit_defaults=True):
     wiring: Wiring | None = None
     stacks: Stacks | None = None
     kernel_log: KernelLog | None = None
+    gpus: Gpus | None = None
     probes: tuple[ProbeReport, ...] = ()
 
 
@@ -73,7 +75,11 @@ SECTIONS: tuple[str, ...] = (
     "wiring",
     "stacks",
     "kernel_log",
+    "gpus",
 )
+
+OF_THE_MACHINE = ("kernel_log", "gpus")
+"""Sections that say nothing of the server: where only they are seen, it is not."""
 
 SECTION_TYPES: dict[str, type[Struct]] = {
     field.name: next(part for part in field.type.__args__ if part is not type(None))

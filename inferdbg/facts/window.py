@@ -42,16 +42,24 @@ class Window:
         """The newest Snapshot that is at least ``over_ns`` older than now, else the oldest there is."""
         return self._at(self.now.mono_ns - over_ns) or self.snapshots[0]
 
-    def delta(self, counter: Counter, over_ns: int = 60 * SECOND) -> int | None:
+    def delta(self, counter: Counter, over_ns: int = 60 * SECOND, *, wraps_at: int | None = None) -> int | None:
         """What the counter rose by since it was first known in that time. None when it is not known now, or was not
-        before; the whole value after a restart."""
-        return _rise(counter, self._base(counter, over_ns), self.now)
+        before; the whole value after a restart. ``wraps_at``: one that is lower began again there, once."""
+        return _rise(counter, self._base(counter, over_ns), self.now, wraps_at)
 
-    def rate(self, counter: Counter, over_ns: int = 10 * SECOND, section: str | None = None) -> float | None:
+    def rate(
+        self,
+        counter: Counter,
+        over_ns: int = 10 * SECOND,
+        section: str | None = None,
+        *,
+        wraps_at: int | None = None,
+    ) -> float | None:
         """Rise per second; None with fewer than two Snapshots. ``section``: where the counter comes from, when it is
-        read less often than Snapshots are taken: then time is what passed between its readings, None with one."""
+        read less often than Snapshots are taken: then time is what passed between its readings, None with one.
+        ``wraps_at``: as in ``delta``."""
         past = self._base(counter, over_ns)
-        rise = _rise(counter, past, self.now)
+        rise = _rise(counter, past, self.now, wraps_at)
         elapsed = _read_ns(self.now, section) - _read_ns(past, section)
         return None if rise is None or elapsed <= 0 else rise * SECOND / elapsed
 
@@ -154,11 +162,13 @@ def _read_ns(snapshot: Snapshot, section: str | None) -> int:
     return origin.mono_ns
 
 
-def _rise(counter: Counter, before: Snapshot, after: Snapshot) -> int | None:
+def _rise(counter: Counter, before: Snapshot, after: Snapshot, wraps_at: int | None = None) -> int | None:
     old, new = counter(before), counter(after)
     if old is None or new is None:
         return None
-    return new - old if new >= old else new
+    if new >= old:
+        return new - old
+    return new if wraps_at is None else new - old + wraps_at
 
 
 def _last(count: int, batches: Iterable[tuple[T, ...]]) -> list[T]:

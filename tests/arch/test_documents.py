@@ -16,8 +16,8 @@ DOCUMENTS = [path for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md") i
 _TOP = (*FOLDERS, "tests", "fixtures", "benchmarks")
 _PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(_TOP)})/[\w./*-]*[\w/*]")
 _COMMAND = re.compile(r"(?<![\w/.-])inferdbg ([a-z]+)((?: +[^\s`|;#&·→)]+)*)")
-_MAKE = re.compile(r"(?<![\w-])make ([a-z]+)\b")
-_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+_MAKE = re.compile(r"(?<![\w-])make ([a-z-]+)\b")
+_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

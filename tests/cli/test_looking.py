@@ -20,6 +20,7 @@ from inferdbg.cli.output import standard
 from inferdbg.config import Moment
 from inferdbg.errors import Exit, InferdbgError
 from inferdbg.facts.provenance import Origin, ProbeReport
+from inferdbg.facts.sections.gpus import Gpus
 from inferdbg.facts.sections.steps import Steps
 from inferdbg.facts.snapshot import Snapshot, Target
 from inferdbg.facts.window import Window
@@ -139,7 +140,8 @@ def test_a_moment_outside_is_refused_with_what_there_is(typed: str) -> None:
 
 def test_nothing_seen_is_an_error_that_says_why() -> None:
     report = ProbeReport("engine box", "failed", message="it was cut short", hint="look elsewhere")
-    blind = Snapshot(1, 2, 3, Target("process", "pid 58"), probes=(report,))
+    gpus = Gpus(Origin("nvml", 3))  # of the machine, not of the server
+    blind = Snapshot(1, 2, 3, Target("process", "pid 58"), gpus=gpus, probes=(report,))
     with pytest.raises(InferdbgError, match="nothing of pid 58 can be read: it was cut short") as caught:
         refuse_blindness(Window([blind]))
     assert caught.value.hint == "look elsewhere"
@@ -203,6 +205,7 @@ def test_what_somebody_only_said_to_be_there_was_not_checked(capsys: pytest.Capt
     snapshot = busy(snapshots=1)[0]
     mute = ProbeReport("reported", "not answering", ("scheduler",), message="GET /metrics: no answer within 1.5 s")
     blind = Snapshot(1, snapshot.wall_ns, snapshot.mono_ns, snapshot.target, server=snapshot.server, probes=(mute,))
+    blind = replace(blind, gpus=Gpus(Origin("nvml", snapshot.mono_ns)))
     out = standard(colour=False)
     assert as_text(out, Given([blind])) == Exit.NOTHING_CHECKED
     assert as_object(out, Given([blind]), blocks=False) == Exit.NOTHING_CHECKED

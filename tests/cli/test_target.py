@@ -17,6 +17,7 @@ from inferdbg.cli.here import joined, nothing_found, the_only_one
 from inferdbg.cli.naming import line_of, name_of
 from inferdbg.cli.target import brief_source, engine_of, probes_of, source_of, source_of_file
 from inferdbg.errors import Exit, InferdbgError
+from inferdbg.probes import nvml
 from inferdbg.probes.discovery import Found, FoundEngine
 from inferdbg.probes.servers import FoundServer, Member
 
@@ -65,18 +66,29 @@ def test_many_dead_are_counted_not_listed() -> None:
 
 
 def test_processes_are_looked_at_while_they_live_and_the_kernels_log_also_later() -> None:
-    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes", "stacks", "kernel log"]
+    assert [probe.name for probe in probes_of(LIVING)] == ["engine box", "processes", "stacks", "kernel log", "nvml"]
     assert [probe.name for probe in probes_of(DEAD)] == ["engine box", "kernel log"]
 
 
 def test_one_look_starts_no_child() -> None:
-    assert [probe.isolated for probe in probes_of(LIVING)] == [False, True, False, True]
-    assert not any(probe.isolated for probe in probes_of(LIVING, brief=True))
+    assert [probe.isolated for probe in probes_of(LIVING)[:4]] == [False, True, False, True]
+    assert not any(probe.isolated for probe in probes_of(LIVING, brief=True)[:4])
+
+
+def test_gpus_are_read_in_a_child_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", "libc.so.6")  # one that is there
+    for brief in (False, True):
+        assert probes_of(LIVING, brief=brief)[-1].isolated
+    monkeypatch.setattr(nvml, "LIBRARY", "libnvidia-ml.so.none")
+    for brief in (False, True):
+        probe = probes_of(LIVING, brief=brief)[-1]
+        assert not probe.isolated
+        assert probe.read(0).message == "no NVML: there is no libnvidia-ml.so.none"
 
 
 def test_depth_reported_of_a_bundled_engine_reads_no_box_and_the_others_are_refused() -> None:
     probes = probes_of(LIVING, Wanted("reported"))
-    assert [probe.name for probe in probes] == ["processes", "reported", "kernel log"]
+    assert [probe.name for probe in probes] == ["processes", "reported", "kernel log", "nvml"]
     with pytest.raises(InferdbgError, match="depth memory is for other people's servers"):
         probes_of(LIVING, Wanted("memory"))
     with pytest.raises(InferdbgError, match="does not answer HTTP"):

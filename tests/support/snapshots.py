@@ -331,7 +331,7 @@ class Workload:
                     self.mono_ns,
                 ),
                 ProbeReport("processes", "ok", ("processes",), 600_000 + self.random.randrange(99_999), self.mono_ns),
-                ProbeReport("nvml", "absent", ("gpus",), message="no NVIDIA driver on this machine"),
+                ProbeReport("nvml", "absent", ("gpus",), message="no NVML: there is no libnvidia-ml.so.1"),
             ),
         )
         self.steps, self.events = [], []

@@ -10,6 +10,7 @@ from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Piece, Span, dim, flow, line, value
+from .gpus import gpu_part
 from .marks import age, mark, missing
 
 LATELY = 10 * SECOND
@@ -69,10 +70,14 @@ def _less(new: int | None, old: int | None) -> int | None:
 
 
 def machine_lines(window: Window, width: int) -> list[Line]:
-    """Processor, memory, threads, files and state of the processes behind the server."""
+    """Processor, memory, GPUs, and threads, files and state of the processes behind the server."""
     processes = window.now.processes
     if processes is None:
-        return missing(window.now, "processes", width, "the processes")
+        seen = window.now.gpus is not None
+        return [
+            *missing(window.now, "processes", width, "the processes"),
+            *(flow(gpu_part(window), width) if seen else ()),
+        ]
     items = processes.items
     found = mark(processes.origin, window.now.mono_ns)
     rates = [window.rate(_cpu_ns(process.pid), LATELY, "processes") for process in items]
@@ -94,6 +99,7 @@ def machine_lines(window: Window, width: int) -> list[Line]:
         )
     if window.now.kernel_log is not None:
         parts.append(kernel_log_piece(window.now.kernel_log, window.now))
+    parts += gpu_part(window)
     parts.extend(_process(process) for process in items)
     return flow(parts, width, " · ") if parts else [(dim("no process"),)]
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.facts.snapshot import SECTIONS
+from inferdbg.facts.snapshot import OF_THE_MACHINE, SECTIONS
 from inferdbg.facts.window import SECOND, Window
 
 from ..ink import Line, Span, boxed, crop_text, dim, flow, labelled, line, paragraph
@@ -68,7 +68,7 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
     seen = [_DEPTHS.get(name, name) for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
-    if not seen:
+    if not set(seen) - set(OF_THE_MACHINE):
         return _nothing_seen(window)
     return Verdict("OK", "ok", _well(window), basis=tuple(seen))
 
@@ -138,7 +138,8 @@ def _from_finding(window: Window, finding: Finding) -> Verdict:
 
 
 def _nothing_seen(window: Window) -> Verdict:
-    reports = [r for name in SECTIONS for r in reports_of(window.now, name) if r.status != "ok"]
+    names = [name for name in SECTIONS if name not in OF_THE_MACHINE]
+    reports = [r for name in names for r in reports_of(window.now, name) if r.status != "ok"]
     coming = next((r for r in reports if r.status == "stale" and r.answered_ns is None), None)
     if coming is not None:
         return Verdict("LOOKING", "note", f"{text.safe(coming.probe)}: {text.safe(coming.message)}")

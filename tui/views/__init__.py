@@ -2,6 +2,7 @@
 
 from ..view import View
 from .batch import Batch
+from .gpus import Gpus
 from .kvmap import KVMap
 from .overview import Overview
 from .probes import Probes
@@ -9,4 +10,4 @@ from .processes import Processes
 from .requests import Requests
 from .threads import Threads
 
-VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads, Processes)
+VIEWS: tuple[type[View], ...] = (Overview, KVMap, Requests, Batch, Probes, Threads, Processes, Gpus)
