@@ -6,7 +6,7 @@ import signal
 import sys
 from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -24,7 +24,7 @@ from inferdbg.errors import InferdbgError
 from inferdbg.facts.source import Source
 from inferdbg.facts.window import SECOND
 
-from .drawing.header import header_line, keys_line, problem_line, tabs_line, timeline_line, trouble
+from .drawing.header import header_line, keys_line, problem_line, tab_words, tabs_line, timeline_line, trouble
 from .driver import Driver
 from .feed import Diagnose, Feed, FeedThread, Wish
 from .frame import Frame
@@ -52,10 +52,13 @@ _EDGES = ("header", "problem", "timeline", "keys")
 class Tabs(LineView):
     """The line of views; a click changes to one."""
 
+    widths: Sequence[int] = ()
+    """Of each view's word, as they stand now."""
+
     def on_click(self, event: events.Click) -> None:
         edge = 1
-        for index, view in enumerate(VIEWS):
-            edge += len(view.title) + 4
+        for index, width in enumerate(self.widths):
+            edge += width
             if event.x < edge:
                 self.app.run_worker(self.app.run_action(f"view({index})"), exclusive=False)
                 return
@@ -223,15 +226,19 @@ class App(TextualApp[bool]):
         if self.frame is not None:
             self._draw_moment(self.frame)
         else:
-            self._edge("tabs", tabs_line(_TABS, self.current.title, width))
+            self._draw_tabs(())
             self._edge("header", line(" inferdbg ", dim(f"looking at {text.safe(self._subject)} …")))
+
+    def _draw_tabs(self, ails: Line) -> None:
+        asked = (_TABS, self.current.title, self.size.width, ails)
+        self._edge("tabs", tabs_line(*asked))
+        self.query_one(Tabs).widths = [len(word) for word in tab_words(*asked)]
 
     def _draw_moment(self, frame: Frame) -> None:
         """What changes with every Frame."""
         width = self.size.width
         self._edge("header", header_line(frame, width))
-        ails = () if self.current is VIEWS[0] else trouble(frame)
-        self._edge("tabs", tabs_line(_TABS, self.current.title, width, ails))
+        self._draw_tabs(() if self.current is VIEWS[0] else trouble(frame))
         for id, shown, draw in (
             ("problem", bool(frame.problem), problem_line),
             ("timeline", frame.mode in ("paused", "playing"), timeline_line),

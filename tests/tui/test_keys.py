@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from inferdbg.errors import InferdbgError
-from inferdbg.tui.app import App
+from inferdbg.tui.app import App, Tabs
 from inferdbg.tui.views import VIEWS
 from inferdbg.tui.views.batch import Batch
 from inferdbg.tui.views.kvmap import KVMap
@@ -371,6 +371,17 @@ async def test_every_view_says_what_is_wrong() -> None:
     async with app.run_test(size=(120, 24)) as pilot:
         await until(pilot, drawn)
         assert "SLOW" not in edge_text(app, "tabs")
-        for key in "23456":
+        for key in "2345678":
             await pressed_keys(pilot, key)
             await until(pilot, lambda app: "● SLOW KV cache is the bottleneck" in edge_text(app, "tabs"))
+
+
+@awaited
+async def test_a_click_on_a_view_goes_to_it_also_where_only_its_key_is_shown() -> None:
+    app = opened(PRESSED, scenes.PRESSURE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, drawn)
+        await pilot.click(Tabs, offset=(1 + len(" 1 overview ") + 3 + 1, 0))  # behind it: " 2 ", " 3 "
+        await until(pilot, lambda app: " 3 requests  4  5 " in edge_text(app, "tabs"))
+        await pilot.click(Tabs, offset=(2, 0))
+        await until(pilot, lambda app: " 1 overview  2 " in edge_text(app, "tabs"))

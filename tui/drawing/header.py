@@ -11,6 +11,8 @@ from ..ink import Line, Piece, Span, between, crop, dim, flow, line, value, widt
 from .verdict import verdict
 
 _ANY_PID = re.compile(r"pid \d+")
+_TROUBLE = 48
+"""Columns that a verdict gets beside the views, where it has so many."""
 _KERNEL = "processes"
 """What it tells is told of any process."""
 _INFORMATIVE = ("pulse", "kvcache", "scheduler", "requests", "steps", "metrics", "server", "processes")
@@ -95,13 +97,24 @@ def problem_line(frame: Frame, width: int) -> Line:
     return crop(line(Span(f" {text.safe(frame.problem)}", "stuck"), hint), width)
 
 
+def tab_words(titles: Sequence[tuple[str, str]], current: str, width: int, trouble: Line = ()) -> list[str]:
+    """A word a view. Where all titles leave no room, or too little for ``trouble``, those of the other views are their
+    keys alone."""
+    full = [f" {key} {title} " for key, title in titles]
+    wanted = min(width_of(trouble), _TROUBLE) + 3 if trouble else 0
+    if sum(map(len, full)) + 1 + wanted <= width:
+        return full
+    return [word if title == current else f" {key} " for word, (key, title) in zip(full, titles, strict=True)]
+
+
 def tabs_line(titles: Sequence[tuple[str, str]], current: str, width: int, trouble: Line = ()) -> Line:
     """Views with their keys; ``titles`` are (key, title) in order. Behind them as much of ``trouble`` as there is room
     for."""
-    spans: list[Span] = [Span(" ")]
-    for key, title in titles:
-        spans.append(Span(f" {key} {title} ", "tab-on" if title == current else "tab"))
-    return crop(line(*spans, "  ", *trouble), width) if trouble else line(*spans)
+    words = tab_words(titles, current, width, trouble)
+    spans = [
+        Span(word, "tab-on" if title == current else "tab") for word, (_, title) in zip(words, titles, strict=True)
+    ]
+    return crop(line(" ", *spans, "  ", *trouble), width) if trouble else line(" ", *spans)
 
 
 def trouble(frame: Frame) -> Line:
