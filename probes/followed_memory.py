@@ -6,7 +6,6 @@ Both are waited for, and read as soon as they are there.
 
 import contextlib
 import importlib
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from inferdbg.collect.probe import SECOND, Reading
 from inferdbg.errors import InferdbgError
 
-from .process_table import parse_stat, start_mono_ns
+from .process_table import parse_stat
 from .processes import read_file
 from .servers import Place, discover_servers
 
@@ -65,7 +64,7 @@ class FollowedMemory:
         self._started: int | None = None
         self._looked_ns: int | None = None
         self._upcoming = 1
-        self._meet(time.monotonic_ns())
+        self._meet()
 
     def read(self, now_ns: int) -> Reading:
         if self.core_pid is None or not self._is_there(self.core_pid):
@@ -78,18 +77,17 @@ class FollowedMemory:
             made = getattr(importlib.import_module(f".{module}", __package__), name)
             self._core = made(self.core_pid, self.front_pid, self._upcoming)
         assert self._core is not None
-        return replace(self._core.read(now_ns), began_ns=self._began_ns)
+        return replace(self._core.read(now_ns), life=self._life)
 
     def close(self) -> None:
         self._let_go()
 
-    def _meet(self, now_ns: int) -> None:
-        """Where this server stands and since when: to be known before it ends."""
-        self._began_ns: int | None = None
+    def _meet(self) -> None:
+        """Where this server stands and which it is: to be known before it ends."""
+        self._life: int | None = None
         self._place = Place.of(self.front_pid or self.core_pid or 0, self.engine, self.port, self.proc)
         with contextlib.suppress(ValueError, IndexError):
-            stat = parse_stat(read_file(f"{self.proc}/{self.front_pid}/stat") or b"")
-            self._began_ns = start_mono_ns(stat.start_ticks, read_file(f"{self.proc}/uptime") or b"", now_ns)
+            self._life = parse_stat(read_file(f"{self.proc}/{self.front_pid}/stat") or b"").start_ticks
 
     def _let_go(self) -> None:
         if self._core is not None:
@@ -120,7 +118,7 @@ class FollowedMemory:
                 continue
             self.core_pid, self.front_pid, self._started = cores[0] if cores else None, server.front_pid, None
             if not same:
-                self._meet(now_ns)
+                self._meet()
             return self.core_pid is not None and self._is_there(self.core_pid)
         return False
 

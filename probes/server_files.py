@@ -88,8 +88,8 @@ class ServerFiles:
             self._begin(successor)
             reading = self.read(now_ns)
             return replace(reading, message=f"process {ended} has ended; {successor} has its port now")
-        followed = self._first is not None and not self.orphaned
-        return replace(self._of_this(files, now_ns, alive=alive), began_ns=self._began(now_ns) if followed else None)
+        life = self._first.start_ticks if self._first is not None and not self.orphaned else None
+        return replace(self._of_this(files, now_ns, alive=alive), life=life)
 
     def _of_this(self, files: Sequence[ProcFiles], now_ns: int, *, alive: bool) -> Reading:
         origin = Origin(self.name, now_ns)

@@ -40,8 +40,8 @@ class Asking(Protocol):
         """The moment that its last reading speaks of, where it knew better than we."""
 
     @property
-    def began_ns(self) -> int | None:
-        """When the server that it speaks of began, where it knows."""
+    def life(self) -> int | None:
+        """Which server it speaks of, as in Reading."""
 
     def close(self) -> None: ...
 
@@ -53,7 +53,7 @@ class _Remembering:
         self.probe = probe
         self.clock = clock
         self.mono_ns: int | None = None
-        self.began_ns: int | None = None
+        self.life: int | None = None
         self._sections: dict[str, Struct] = {}
         self._status: ProbeStatus = "ok"
         self._message = self._hint = ""
@@ -87,8 +87,8 @@ class _Remembering:
         self._status, self._message, self._hint = reading.status, reading.message, reading.hint
         self._cost_ns = cost_ns
         self.mono_ns = reading.mono_ns
-        if reading.began_ns is not None:
-            self.began_ns = reading.began_ns
+        if reading.life is not None:
+            self.life = reading.life
         if reading.status in ("ok", "torn", "stale"):
             self._answered_ns = asked_ns
 
@@ -200,7 +200,7 @@ class AskedInChild(_Remembering):
             self.failed(f"its answer makes no sense: {error}")
             return
         self.heard(
-            Reading(sections, answer.status, answer.message, answer.hint, answer.mono_ns, answer.began_ns),
+            Reading(sections, answer.status, answer.message, answer.hint, answer.mono_ns, answer.life),
             asked_ns,
             answer.cost_ns,
         )

@@ -49,7 +49,7 @@ def answer(probe: Probe, now_ns: int) -> Answer:
         problem or reading.message,
         hint or reading.hint,
         reading.mono_ns,
-        reading.began_ns,
+        reading.life,
         time.monotonic_ns() - started,
     )
 

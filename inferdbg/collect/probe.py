@@ -33,9 +33,9 @@ class Reading(Struct, frozen=True, omit_defaults=True):
     """What one read found: a section Struct for each name of Snapshot that it could fill.
 
     ``mono_ns``: the moment that the facts speak of, where the source knows it better than the asker (the last sign of
-    life of a dead engine); the Snapshot takes its time from the first Reading that has one. ``began_ns``: when the
-    server that it speaks of began, where a probe follows it over restarts. ``message`` and ``hint`` say why something
-    is missing and what to type to see it.
+    life of a dead engine); the Snapshot takes its time from the first Reading that has one. ``life``: which server
+    it speaks of, where a probe follows one after the other on a port: the start ticks of its front end. ``message`` and
+    ``hint`` say why something is missing and what to type to see it.
     """
 
     sections: Mapping[str, Struct] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Reading(Struct, frozen=True, omit_defaults=True):
     message: str = ""
     hint: str = ""
     mono_ns: int | None = None
-    began_ns: int | None = None
+    life: int | None = None
 
 
 class Probe(Protocol):

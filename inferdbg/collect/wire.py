@@ -24,7 +24,7 @@ class Answer(Struct, omit_defaults=True):
     message: str = ""
     hint: str = ""
     mono_ns: int | None = None
-    began_ns: int | None = None
+    life: int | None = None
     cost_ns: int = 0
 
 
