@@ -13,13 +13,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from inferdbg import text
 from inferdbg.errors import InferdbgError
 
 from . import elf
 from .memory import MOST_BYTES, MappedFile, Range, Unreadable
 
 _ET_CORE = 4
-_SYSROOT = "give the folder with the files of that machine (sysroot)"
+_SYSROOT = "look at it on the machine that wrote it, or in the same container: its libraries are needed"
 _NT_FILE = 0x46494C45
 _NT_PRPSINFO = 3
 _MOST_SEGMENTS = 1_000_000
@@ -165,6 +166,11 @@ class Core:
     def complaint(self) -> InferdbgError | None:
         """The first file of which pages were wanted, and which is not there or not the same any more."""
         found = next((original for original in self._originals.values() if isinstance(original, str)), None)
+        if found is None and self.missing_bytes:
+            return InferdbgError(
+                f"{self.name} is cut off: {text.size(self.missing_bytes)} are missing, what was looked for among them",
+                "the next one whole: ulimit -c unlimited, and room on the disk",
+            )
         return None if found is None else InferdbgError(found, _SYSROOT)
 
     def _find_original(self, path: str) -> mmap.mmap | str:

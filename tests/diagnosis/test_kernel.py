@@ -74,7 +74,7 @@ def test_a_crash_is_named_with_where_and_what_it_did() -> None:
         "there (0x10)"
     )
     assert said[0].next_step.startswith("addr2line -Cfie libcuda.so 0x2b8e10")
-    assert {finding.cause for finding in said[1:]} == {"engine_core_gone", "worker_gone"}
+    assert [finding.cause for finding in said[1:]] == ["engine_core_gone"]
     illegal = replace(CRASHED, kind="trap", what="crashed (SIGILL): an instruction that this processor does not have")
     assert found(moment(FRONT, CORE, WORKER, log=(illegal,)))[0].cause == "driver_stack_mismatch"
     assert not found(moment(FRONT, CORE, WORKER, log=(replace(CRASHED, pid=7),)))

@@ -123,7 +123,7 @@ def test_what_a_dead_front_end_left_behind_is_ended_by_the_line_to_type() -> Non
 
 
 def test_a_front_end_whose_engine_core_went_away_serves_nobody() -> None:
-    said = found(moment(*ALL), moment(FRONT, after_s=1))
+    said = found(moment(FRONT, CORE), moment(FRONT, after_s=1))
     assert said["engine_core_gone"].severity == "dead"
     assert said["engine_core_gone"].summary.startswith("engine core 62 (VLLM::EngineCore) is gone, front end 60 (vllm)")
     assert said["engine_core_gone"].next_step.startswith("dmesg -T | grep -w 62")
@@ -133,6 +133,22 @@ def test_a_worker_that_went_away_is_named_while_the_engine_core_lives() -> None:
     said = found(moment(*ALL), moment(FRONT, CORE, after_s=1))
     assert said["worker_gone"].summary.startswith("worker 63 (VLLM::Worker_TP1, TP1) is gone")
     assert "engine_core_gone" not in said
+
+
+def test_of_a_core_and_a_worker_that_are_gone_who_went_first_is_told_where_it_was_seen() -> None:
+    together = found(moment(*ALL), moment(FRONT, after_s=1))
+    assert list(together) == ["engine_core_gone"]
+    assert "and worker 63 (VLLM::Worker_TP1, TP1) are gone (which went first was not seen)" in (
+        together["engine_core_gone"].summary
+    )
+    assert "62|63" in together["engine_core_gone"].next_step
+    worker_first = diagnose(Window([moment(*ALL), moment(FRONT, CORE, after_s=1), moment(FRONT, after_s=2)]))
+    assert [(one.cause, "engine_core_gone" in one.explains) for one in worker_first] == [
+        ("worker_gone", True),
+        ("engine_core_gone", False),
+    ]
+    core_first = diagnose(Window([moment(*ALL), moment(FRONT, WORKER, after_s=1), moment(FRONT, after_s=2)]))
+    assert [one.cause for one in core_first] == ["engine_core_gone", "worker_gone"]
 
 
 def test_an_engine_core_that_ended_and_was_not_taken_away_is_gone() -> None:

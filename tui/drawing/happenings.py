@@ -17,13 +17,22 @@ def happening_lines(window: Window, width: int, rows: int) -> list[Line]:
     """What happened last, newest first, in ``rows`` lines; a run of evictions is one line."""
     if window.now.events is None:
         return missing(window.now, "events", width, "events")
-    told = story_lines(window.events(rows * 40)[::-1], names_of(window.now), window.now.mono_ns, rows)
+    told = story_lines(
+        window.events(rows * 40)[::-1],
+        names_of(window.now),
+        window.now.mono_ns,
+        rows,
+        seen_in_passing=window.now.events.origin.probe == "memory",
+    )
     return told or [(dim("none seen in the time looked at"),)]
 
 
-def story_lines(events: Sequence[Event], names: Names, now_ns: int, most: int) -> list[Line]:
-    """These events in their order, each run of evictions in one line; at most ``most`` lines."""
-    return [_run_line(run, names, now_ns) for run in _runs(events, most)]
+def story_lines(
+    events: Sequence[Event], names: Names, now_ns: int, most: int, *, seen_in_passing: bool = False
+) -> list[Line]:
+    """These events in their order, each run of evictions in one line; at most ``most`` lines. ``seen_in_passing``: what
+    was lost is what was there at the look before."""
+    return [_run_line(run, names, now_ns, seen_in_passing=seen_in_passing) for run in _runs(events, most)]
 
 
 def _runs(events: Sequence[Event], most: int) -> list[list[Event]]:
@@ -40,11 +49,13 @@ def _runs(events: Sequence[Event], most: int) -> list[list[Event]]:
     return runs
 
 
-def _run_line(run: Sequence[Event], names: Names, now_ns: int) -> Line:
+def _run_line(run: Sequence[Event], names: Names, now_ns: int, *, seen_in_passing: bool) -> Line:
     event = run[0]
     ago_ns = now_ns - event.mono_ns
     ago = fit_text(f"-{text.duration(ago_ns)}" if ago_ns > 0 else "now", 8, right=True)
     said = _evictions(run, names) if len(run) > 1 else event_text(event, names)
+    if seen_in_passing and event.kind == "preempted" and event.tokens:
+        said = f"{said}~"
     return line(dim(f"{ago}  "), Span(f"{event.kind:<11} ", _INKS.get(event.kind, "")), said)
 
 

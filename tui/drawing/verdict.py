@@ -63,13 +63,17 @@ def verdict(window: Window, findings: Sequence[Finding]) -> Verdict:
         said = f"a copy of the black box of pid {server.pid}, which still runs: this is how it was then"
         return Verdict("COPY", "note", said, f"inferdbg attach {server.pid}")
     if server is not None and server.state == "core file":
-        said = f"a core file of {server.engine}, pid {server.pid}: this is how it was when that was written"
+        whose = f", pid {server.pid}" if server.pid is not None else ""
+        said = f"a core file of {server.engine}{whose}: this is how it was when that was written"
         return Verdict("CORE", "note", text.safe(said))
     if server is not None and server.state == "stopped cleanly":
         return Verdict("OK", "note", "the engine stopped cleanly: this is how it was at its end")
     seen = [_DEPTHS.get(name, name) for name in SECTIONS if name != "server" and getattr(window.now, name) is not None]
     if not set(seen) - set(OF_THE_MACHINE):
         return _nothing_seen(window)
+    coming = next((one for one in window.now.probes if one.status == "stale" and one.answered_ns is None), None)
+    if coming is not None and window.now.pulse is None and window.now.scheduler is None:
+        return Verdict("LOOKING", "note", f"{text.safe(coming.probe)}: {text.safe(coming.message)}")
     return Verdict("OK", "ok", _well(window), basis=tuple(seen))
 
 

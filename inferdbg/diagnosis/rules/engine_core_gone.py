@@ -1,6 +1,7 @@
 """The front end lives, its engine core or a worker does not: whatever it is asked, nobody computes it."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
@@ -12,7 +13,7 @@ from inferdbg.facts.window import Window
 
 _WITH_CORES = ("vllm", "sglang")
 _UNWELL = "503"
-FRONT = "front end"
+FRONT, CORE = "front end", "engine core"
 
 
 def check(window: Window) -> Iterator[Finding]:
@@ -24,30 +25,67 @@ def check(window: Window) -> Iterator[Finding]:
         return
     # A server that was restarted has others: only what belonged to this front end can be missing.
     lived = Window([one for one in window.snapshots if front[0].pid in {each.pid for each in with_role(one, FRONT)}])
-    for role, cause in (("engine core", "engine_core_gone"), ("worker", "worker_gone")):
-        if seen_last(lived, role) is None:
-            if role == "engine core":
-                yield from _never_seen(window, front[0])
-            continue
-        now = {process.pid for process in with_role(window.now, role)}
-        gone = [process for process in _of_window(lived, role) if process.pid not in now]
-        if gone and (not now or role == "worker"):
-            then = _last_with(lived, gone[0].pid)
-            yield Finding(
-                cause=cause,
-                severity="dead",
-                confidence="sure",
-                summary=f"{named(gone[0])} is gone, {named(front[0])} lives on: no request is computed any more",
-                evidence=(
-                    Evidence(
-                        "processes",
-                        f"it was last seen {_ago(window, then.mono_ns)} ago, {len(with_role(then, role))} of its kind",
-                    ),
-                ),
-                next_step=ask_the_kernel(window, (gone[0].pid,)),
-                since_ns=then.mono_ns,
-                explains=("requests_failing", "worker_gone", "not_answering") if role == "engine core" else (),
+    if seen_last(lived, CORE) is None:
+        yield from _never_seen(window, front[0])
+    cores = _gone(lived, CORE) if not with_role(window.now, CORE) else []
+    workers = _gone(lived, "worker")
+    if cores and workers:
+        yield from _both(window, front[0], cores[0], workers[0])
+    elif cores or workers:
+        yield _finding(window, front[0], (cores or workers)[0])
+
+
+def _both(window: Window, front: Process, core: "_Gone", worker: "_Gone") -> Iterator[Finding]:
+    """A worker that dies takes its engine core along, and the other way round: who went first is told where it was
+    seen."""
+    if core.then is worker.then:
+        yield _finding(window, front, core, worker)
+        return
+    first, second = sorted((core, worker), key=lambda one: one.then.mono_ns)
+    yield _finding(window, front, first, explains=(second.cause,))
+    yield _finding(window, front, second)
+
+
+class _Gone(NamedTuple):
+    """``then``: the last moment at which it was there."""
+
+    process: Process
+    then: Snapshot
+
+    @property
+    def cause(self) -> str:
+        return "engine_core_gone" if self.process.role == CORE else "worker_gone"
+
+
+def _gone(lived: Window, role: str) -> list[_Gone]:
+    """Who was there in that role and is not any more, whoever went first first."""
+    there = {process.pid for process in with_role(lived.now, role)}
+    gone = [_Gone(one, _last_with(lived, one.pid)) for one in _of_window(lived, role) if one.pid not in there]
+    return sorted(gone, key=lambda one: one.then.mono_ns)
+
+
+def _finding(window: Window, front: Process, *gone: _Gone, explains: tuple[str, ...] = ()) -> Finding:
+    """Of several, which were last seen together."""
+    who = " and ".join(named(one.process) for one in gone)
+    are, order = ("is", "") if len(gone) == 1 else ("are", " (which went first was not seen)")
+    first = gone[0]
+    return Finding(
+        cause=first.cause,
+        severity="dead",
+        confidence="sure",
+        summary=f"{who} {are} gone{order}, {named(front)} lives on: no request is computed any more",
+        evidence=tuple(
+            Evidence(
+                "processes",
+                f"{named(one.process)} was last seen {_ago(window, one.then.mono_ns)} ago, "
+                f"{len(with_role(one.then, one.process.role or ''))} of its kind",
             )
+            for one in gone
+        ),
+        next_step=ask_the_kernel(window, [one.process.pid for one in gone]),
+        since_ns=first.then.mono_ns,
+        explains=("requests_failing", "not_answering", *explains),
+    )
 
 
 def _never_seen(window: Window, front: Process) -> Iterator[Finding]:

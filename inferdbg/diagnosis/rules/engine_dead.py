@@ -53,7 +53,7 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
         confidence="sure",
         summary=f"{server.engine} pid {server.pid} has ended{lived}: clients are refused"
         + (f", and {text.count(others)} of its processes live on" if others else "")
-        + (f"; {named(first[0])} was gone before" if first else ""),
+        + _gone_before(first),
         evidence=(
             Evidence("server.state", f"there is no process {server.pid} any more; how it ended the kernel knows"),
             *(
@@ -66,6 +66,11 @@ def _front_end_gone(window: Window, server: Server) -> Iterator[Finding]:
         since_ns=seen_ns,
         explains=("step_stalled", "kernel_wedged", "engine_thread_gone", "orphans", "not_answering"),
     )
+
+
+def _gone_before(first: Sequence[Process]) -> str:
+    who = " and ".join(named(process) for process in first[:2])
+    return f"; {who} {'was' if len(first) == 1 else 'were'} gone before" if first else ""
 
 
 def _pids(processes: Sequence[Process]) -> str:

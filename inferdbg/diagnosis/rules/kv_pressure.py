@@ -88,7 +88,7 @@ def _cost(window: Window) -> tuple[str, float]:
         return f" cost {text.counted(again, 'recomputed token')} ({text.percent(share)} of all work)", share
     steps = steps_of(window)
     first_ns = steps[0].start_ns if steps and not counted else window.now.mono_ns - MINUTE
-    told = [e.tokens for e in events_of(window, "preempted") if e.mono_ns >= first_ns and e.tokens is not None]
+    told = [e.tokens for e in events_of(window, "preempted") if e.mono_ns >= first_ns and e.tokens]
     if not told or not (steps or counted):
         return "", 0.0
     lost = sum(told)
@@ -96,7 +96,9 @@ def _cost(window: Window) -> tuple[str, float]:
     share = lost / max(1, lost, work)
     of = "all work" if counted else "the work of the last steps"
     beside = f" ({text.percent(share)} of {of})" if lost < work else ""
-    return f" threw away {text.counted(lost, 'computed token')}{beside}", share
+    events = window.now.events
+    about = "about " if events is not None and events.origin.probe == "memory" else ""  # as they were last seen
+    return f" threw away {about}{text.counted(lost, 'computed token')}{beside}", share
 
 
 def _counted_work(window: Window) -> int:

@@ -33,7 +33,9 @@ def _finding(window: Window, vital: list[Process], severity: Severity) -> Findin
         summary=f"{_listed(vital)} live{'s' if len(vital) == 1 else ''} on without a front end"
         f"{_holding(vital)} and serve{'s' if len(vital) == 1 else ''} nobody",
         evidence=tuple(Evidence("processes.orphans", _held(process)) for process in vital),
-        next_step=f"kill {pids}   (ends them; with -KILL where that is not enough)",
+        next_step=f"kill -KILL {pids}   (one is stopped, and hears no other signal)"
+        if any(process.state in ("T", "t") for process in vital)
+        else f"kill {pids}   (ends them; with -KILL where that is not enough)",
         since_ns=_since(window),
     )
 
