@@ -91,6 +91,7 @@ def with_kernel(
         replace(
             thread,
             name=thread.name or there.name,
+            active=thread.active or there.state == "R",
             state=there.state,
             kernel_wait=there.kernel_wait,
             timed=there.timed,

@@ -3,11 +3,14 @@
 from typing import NamedTuple
 
 from inferdbg.diagnosis.movement import Moved, Movements, key_of
+from inferdbg.diagnosis.wait_table import PLAIN
 from inferdbg.diagnosis.waits import Wait, waits_of
 from inferdbg.facts.sections.stacks import Call, ProcessStacks, Stacks, ThreadStack
 
 _ROLES = ("engine core", "engine", "worker", "front end")
 """Whose main thread tells most, in order."""
+_QUIET = PLAIN | {"events"}
+"""Kinds that tell nothing of a thread that runs no Python."""
 _HELPERS = ("resource tracker", "fork server", "compiler")
 
 
@@ -48,7 +51,9 @@ class Fold(NamedTuple):
     @property
     def is_idle(self) -> bool:
         """Nothing of the server is told by it."""
-        return not any(seat.is_main for seat in self.seats) and (self.wait.idle or not self.calls)
+        if any(seat.is_main for seat in self.seats):
+            return False
+        return self.wait.idle or (self.wait.kind in _QUIET and all(call.native for call in self.calls))
 
 
 def seats_of(stacks: Stacks, movements: Movements | None = None) -> tuple[Seat, ...]:

@@ -69,9 +69,9 @@ _CPYTHON = (  # Lib/ of 3.10 to 3.14
     Row("poll wait", "multiprocessing/popen_fork.py", "child", "a child process to end"),
     Row("join", "multiprocessing/process.py", "child", "a child process to end"),
     Row("select", "selectors.py", "socket", "sockets or pipes"),
-    Row("_run_once", "asyncio/base_events.py", "events", "events", caller=True),
-    Row("run_forever run_until_complete", "asyncio/base_events.py", "events", "events", caller=True),
-    Row("run", "asyncio/runners.py", "events", "events", asleep=True),
+    Row("_run_once", "asyncio/base_events.py", "events", "events (event loop)", caller=True),
+    Row("run_forever run_until_complete", "asyncio/base_events.py", "events", "events (event loop)", caller=True),
+    Row("run", "asyncio/runners.py", "events", "events (event loop)", asleep=True),
     Row("accept readinto", "socket.py", "socket", "a socket"),
     Row("recv recv_into read", "ssl.py", "socket", "a socket"),
     Row(
@@ -126,7 +126,7 @@ _ZMQ = (  # pyzmq 25 to 27
     Row("poll", "zmq/sugar/poll.py", "socket", "a message (ZMQ)"),
     Row("poll recv recv_multipart recv_pyobj", "zmq/sugar/socket.py", "socket", "a message (ZMQ)"),
     Row("recv recv_multipart", "zmq/backend/cython/_zmq.py", "socket", "a message (ZMQ)"),
-    Row("send send_multipart", "zmq/sugar/socket.py", "socket", "room to send (ZMQ)"),
+    Row("send send_multipart", "zmq/sugar/socket.py", "socket", "its message to be sent (ZMQ)"),
 )
 _SHM = "vllm/distributed/device_communicators/shm_broadcast.py"
 _MULTIPROC = "vllm/v1/executor/multiproc_executor.py"
@@ -253,7 +253,7 @@ NATIVE: tuple[Row, ...] = (  # glibc 2.28 and later, CPython, libtorch, NCCL 2, 
     _idle(
         "gomp_thread_start gomp_team_barrier_wait* gomp_barrier_wait* gomp_simple_barrier*", "", "pool", "work (OpenMP)"
     ),
-    Row("uv_run uv.io_poll uv__io_poll event_base_loop*", "", "events", "events"),
+    Row("uv_run uv.io_poll uv__io_poll event_base_loop*", "", "events", "events (event loop)"),
     Row("zmq_poll zmq::*", "", "socket", "a message (ZMQ)"),
     Row("poll __poll ppoll select epoll_wait* epoll_pwait* __GI_epoll* __GI___poll*", "", "socket", "sockets or pipes"),
     Row("recv recvfrom recvmsg __recv accept accept4 connect", "", "socket", "a socket"),

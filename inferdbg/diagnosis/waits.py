@@ -72,7 +72,7 @@ def _wait(thread: ThreadStack, holder: str | None, backend: str | None) -> Wait:
         inside = f", waits for {found.words}" if found is not None and found.kind not in _DOES else ""
         return Wait(work.kind, work.words + inside)
     if found is not None:
-        if found.kind == "collective" and backend is not None and backend not in found.words:
+        if found.kind == "collective" and backend is not None and "(" not in found.words:
             return Wait(found.kind, f"{found.words} ({backend})", collective=found.collective)
         if found.kind == "gil" and holder is not None:
             return Wait("gil", f"the GIL, which {holder} holds")
