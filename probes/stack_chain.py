@@ -72,8 +72,6 @@ def look_at(seat: ProcessStacks, how: How) -> ProcessStacks:
         paused_ns = _added(paused_ns, pause.stopped_ns)
         joined = with_kernel(threads, read_threads(pid), native=tool != "faulthandler")
         return replace(seat, threads=joined, tool=tool, refusals=tuple(refusals), paused_ns=paused_ns)
-    if not how.stops and not any(one.why == NO_PYTHON for one in refusals) and denied_memory(pid) is None:
-        refusals.append(Refusal("gdb", "it stops the process while it reads, and is not asked", _stopping(pid)))
     threads = read_threads(pid)
     why = refusals[0].why if refusals else ""
     return replace(
@@ -89,20 +87,24 @@ def look_at(seat: ProcessStacks, how: How) -> ProcessStacks:
 def _tools(pid: int, how: How) -> Iterator[tuple[str, Callable[[], tuple[ThreadStack, ...]]]]:
     denied = denied_memory(pid)
     if denied is not None:
-
-        def refuse() -> tuple[ThreadStack, ...]:
-            raise Unread(denied.why, denied.cure.replace("inferdbg attach", "inferdbg stacks"))
-
-        yield "py-spy, pystack, gdb", refuse
+        cure = denied.cure.replace("inferdbg attach", "inferdbg stacks")
+        yield "py-spy, pystack, gdb", lambda: _refuse(denied.why, cure)
     else:
         seconds = _STOP_S if how.stops else _LIVE_S
         yield "py-spy", lambda: py_spy(pid, seconds, stop=how.stops, native=how.native)
         yield "pystack", lambda: _pystack(pid, seconds, how)
         if how.stops:
             yield "gdb", lambda: _gdb(pid)
+        else:
+            not_asked = "it stops the process while it reads, and is not asked"
+            yield "gdb", lambda: _refuse(not_asked, f"inferdbg stacks {pid} --stop")
     if how.ask is not None:
         asked = how.ask
         yield "faulthandler", lambda: _faulthandler(pid, asked)
+
+
+def _refuse(why: str, cure: str) -> tuple[ThreadStack, ...]:
+    raise Unread(why, cure)
 
 
 def _pystack(pid: int, seconds: float, how: How) -> tuple[ThreadStack, ...]:
@@ -215,10 +217,6 @@ def _let_go(pid: int, before: str | None) -> None:
 
 def _cure(tool: str, why: str) -> str:
     return _CURES.get(tool, "") if why == f"{tool} is not installed" else ""
-
-
-def _stopping(pid: int) -> str:
-    return f"inferdbg stacks {pid} --stop"
 
 
 def _said(printed: bytes, tool: str) -> str:

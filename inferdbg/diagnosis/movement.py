@@ -9,13 +9,16 @@ from inferdbg.facts.sections.stacks import Stacks, ThreadStack
 _SPINS = 0.5
 """Of a core."""
 _RUNS = 0.01
+_GIL_WAKES = 100
+"""A second. Whoever waits for the GIL asks for it again every 5 ms (sys.getswitchinterval), a lock of Python once."""
+SECOND = 1_000_000_000
 
 
 class Moved(NamedTuple):
     """``stands``: same calls, slept all the time. ``same calls``: whether it slept cannot be told. ``cpu``: share of a
     core in between, and ``wakes`` how often it slept and went on; None where that is not known."""
 
-    how: Literal["stands", "same calls", "woke", "spins", "moved", "is new"]
+    how: Literal["stands", "same calls", "woke", "wants GIL", "spins", "moved", "is new"]
     over_ns: int
     cpu: float | None = None
     wakes: int | None = None
@@ -32,6 +35,7 @@ class Moved(NamedTuple):
             "stands": f"did not move in {over}",
             "same calls": f"stood in the same calls {over} apart",
             "woke": f"woke {text.counted(self.wakes, 'time')} in {over}, in the same calls again",
+            "wants GIL": f"woke {text.counted(self.wakes, 'time')} in {over} in the same calls: it waits for the GIL",
             "spins": f"spins: the same calls, {text.percent(self.cpu)} of a core for {over}",
             "moved": "moved",
             "is new": "is new",
@@ -70,4 +74,6 @@ def _moved(before: ThreadStack | None, now: ThreadStack, over_ns: int) -> Moved:
         return Moved("spins", over_ns, cpu, wakes)
     if wakes is None or cpu is None:
         return Moved("same calls", over_ns, cpu, wakes)
+    if now.timed and wakes * SECOND / over_ns >= _GIL_WAKES:
+        return Moved("wants GIL", over_ns, cpu, wakes)
     return Moved("woke" if wakes or cpu > _RUNS else "stands", over_ns, cpu, wakes)

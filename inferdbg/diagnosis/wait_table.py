@@ -168,7 +168,7 @@ _OTHERS = (
     Row("broadcast_pyobj", "sglang/srt/utils.py", "collective", "requests that rank 0 hands on", caller=True),
     _idle("run", "tqdm/_monitor.py", "monitor", "its timer (progress bar)"),
     _idle("run", "anyio/_backends/_asyncio.py", "pool", "work (thread pool)"),
-    Row("_obey_on_engine _run_on_engine", "engine/server/engine_thread.py", "queue", "requests", caller=True),
+    Row("_obey_on_engine", "engine/server/engine_thread.py", "queue", "requests", asleep=True),
     Row("__call__", "triton/backends/nvidia/driver.py", "gpu", "a kernel launch"),
 )
 PYTHON: tuple[Row, ...] = (*_CPYTHON, *_TORCH, *_ZMQ, *_VLLM, *_OTHERS)
