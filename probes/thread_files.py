@@ -1,5 +1,6 @@
 """What the kernel says of each thread: /proc/PID/task/TID, which stops nobody and is there without Python, too."""
 
+import contextlib
 import os
 import platform
 from collections.abc import Sequence
@@ -40,10 +41,9 @@ def read_threads(pid: int, proc: str = "/proc") -> tuple[ThreadStack, ...]:
     found: list[ThreadStack] = []
     for tid in tids:
         here = f"{folder}/{tid}"
-        stat = read_file(f"{here}/stat")
-        if stat is not None:
-            names = ("status", "schedstat", "wchan", "syscall", "stack")
-            found.append(parse_thread(ThreadFiles(stat, *(read_file(f"{here}/{name}") for name in names))))
+        stat, *others = (read_file(f"{here}/{name}") for name in ThreadFiles._fields)
+        with contextlib.suppress(ValueError, IndexError):  # it ended meanwhile
+            found.append(parse_thread(ThreadFiles(stat or b"", *others)))
     return tuple(found)
 
 

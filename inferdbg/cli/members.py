@@ -36,14 +36,14 @@ def members_of(target_name: str | None, *, all_ranks: bool) -> Members:
     pid = int(target_name) if target_name is not None and target_name.isascii() and target_name.isdecimal() else None
     if pid is not None:
         server = _server_with(pid, all_ranks=all_ranks)
-        return _of_server(server) if server is not None else _of_tree(pid, all_ranks=all_ranks)
+        return of_server(server) if server is not None else _of_tree(pid, all_ranks=all_ranks)
     if target.is_recording(target_name):
         raise InferdbgError("stacks are read from processes that are there", f"inferdbg open {target_name}", Exit.USAGE)
     from inferdbg.probes.servers import FoundServer
 
     engine = target.engine_of(target_name)
     if isinstance(engine, FoundServer) and engine.members:
-        return _of_server(engine)
+        return of_server(engine)
     if engine.pid is None or not engine.alive:
         why = "its process has ended" if engine.box_path is not None else "its process is not on this machine"
         raise InferdbgError(f"stacks cannot be read: {why}", "run inferdbg where the server runs, and name its PID")
@@ -60,10 +60,11 @@ def _server_with(pid: int, *, all_ranks: bool) -> "FoundServer | None":
     return ranked[0] if ranked else None
 
 
-def _of_server(server: "FoundServer") -> Members:
+def of_server(server: "FoundServer") -> Members:
     from inferdbg.facts.sections.stacks import ProcessStacks
     from inferdbg.probes.roles import CORE, WORKER
 
+    # whoever shards the model meets in collectives: workers, or of SGLang the engine cores
     sharded = [one for one in server.members if one.rank is not None and _SHARDED.search(one.rank)]
     role = WORKER if any(one.role == WORKER for one in sharded) else CORE
     jobs = {
@@ -140,7 +141,7 @@ def rank_of(environ: bytes, argv: Sequence[str], parent: int) -> Rank | None:
     if _NUMBER.fullmatch(rank):
         where = b":".join(told.get(name, b"") for name in (b"MASTER_ADDR", b"MASTER_PORT")).decode("utf-8", "replace")
         return Rank(rank, text.safe(where, 100), int(size) if _NUMBER.fullmatch(size) else None)
-    for word, following in zip(argv, (*argv[1:], ""), strict=True):
+    for word, following in zip(argv, (*argv[1:], ""), strict=False):
         option = _RANK_OPTION.fullmatch(word)
         if option is not None and _NUMBER.fullmatch(value := option[1] or following):
             return Rank(value, f"children of {parent}")

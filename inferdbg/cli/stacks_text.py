@@ -39,12 +39,15 @@ def _taken(processes: Sequence[ProcessStacks], width: int) -> Iterator[str]:
     pauses = [one for one in processes if one.paused_ns is not None]
     if pauses:
         worst = max(pauses, key=lambda one: one.paused_ns or 0)
-        cost = f"stopped for it: {text.counted(len(pauses), 'process').replace('processs', 'processes')}"
+        cost = f"stopped for it: {_processes(len(pauses))}"
         cost += f", the longest {text.duration(worst.paused_ns)} ({_title(worst)})"
     else:
         cost = "no stop was seen"
-    count = f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
-    yield from _wrapped(f"{count} by {by or 'nothing'}; {cost}", width, "  ")
+    yield from _wrapped(f"{_processes(len(processes))} by {by or 'nothing'}; {cost}", width, "  ")
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
 
 
 def _group(group: Fold, width: int) -> Iterator[str]:
