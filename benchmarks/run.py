@@ -39,6 +39,10 @@ BENCH = (
     Item("startup_cost", "--help in 120 ms, attach --once --json in 300 ms, both without torch"),
     Item("pymem_cost", "objects of another process: 8,192 blocks in 1.5 ms, 100,000 in 20 ms, 256 requests in 3 ms"),
     Item("vllm_memory_cost", "vLLM's memory: 256 requests and the step in 3 ms, 100,000 blocks in 20 ms"),
+    Item(
+        "stacks_pause",
+        "stacks, 100 dumps: a live one adds at most 3 ms to the target's longest wait; those that stop it",
+    ),
     Item("engine_decode", "decode speed beside transformers, bf16 and fp32, 1 and 16 streams"),
 )
 

@@ -1,9 +1,7 @@
 """The Python stacks of a server's processes, by py-spy, which reads them from outside and stops nobody."""
 
 import os
-import shutil
-import subprocess
-import sys
+import re
 import time
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,13 +16,18 @@ from inferdbg.facts.sections.stacks import Call, ProcessStacks, ThreadStack
 from inferdbg.facts.sections.stacks import Stacks as Section
 
 from .rights import denied_memory
+from .thread_files import MOST_THREADS, read_threads, with_kernel
+from .tools import Unread, program, run
 
 MOST_CALLS = 64
-_MOST_THREADS = 512
 _TRIES = 3
 """A stack that moves while it is read cannot always be walked."""
 _ONE_S, _ALL_S = 3.0, 8.0
-_NO_PYTHON = "it runs no Python that py-spy knows"
+_LONGEST = 300
+"""Characters of a name: templates of C++ have thousands."""
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""A native call without a symbol: as gdb, we call it ``??``."""
+NO_PYTHON = "it runs no Python that py-spy knows"
 _SAYS_SO = ("find a python interpreter", "find python version", "not a python", "no python")
 
 
@@ -42,12 +45,11 @@ class Stacks:
     isolated = True
 
     def read(self, now_ns: int) -> Reading:
-        program = _program()
-        if program is None:
+        if program("py-spy") is None:
             return Reading({}, "absent", "py-spy is not installed", "pip install py-spy")
         end = time.monotonic() + _ALL_S
         found = tuple(
-            _look(program, pid, role or None, min(_ONE_S, end - time.monotonic()))
+            _look(pid, role or None, min(_ONE_S, end - time.monotonic()))
             for pid, role in zip(self.pids, self.roles, strict=True)
         )
         section = {"stacks": Section(Origin(self.name, now_ns), found)}
@@ -57,54 +59,48 @@ class Stacks:
         message = f"{silent.role or 'process'} {silent.pid}: {silent.why}"
         if any(one.threads for one in found):
             return Reading(section, message=message)
-        denied = next((no for one in found if _exists(one.pid) and (no := denied_memory(one.pid)) is not None), None)
+        denied = next((no for one in found if exists(one.pid) and (no := denied_memory(one.pid)) is not None), None)
         if denied is not None:
             return Reading({}, "denied", denied.why, denied.cure)
-        return Reading({}, "absent" if silent.why == _NO_PYTHON else "failed", message)
+        return Reading({}, "absent" if silent.why == NO_PYTHON else "failed", message)
 
     def close(self) -> None:
         """Nothing is held open."""
 
 
-def _program() -> str | None:
-    """Beside our own Python first."""
-    return shutil.which("py-spy", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", ""))))
-
-
-def _look(program: str, pid: int, role: str | None, seconds: float) -> ProcessStacks:
+def _look(pid: int, role: str | None, seconds: float) -> ProcessStacks:
     """Within so many seconds."""
-    if not _exists(pid):
-        return ProcessStacks(pid, role, why="it has ended")
-    denied = denied_memory(pid)
-    if denied is not None:
-        return ProcessStacks(pid, role, why=denied.why)
+    try:
+        if exists(pid) and (denied := denied_memory(pid)) is not None:
+            raise Unread(denied.why, denied.cure)
+        threads = py_spy(pid, seconds)
+        return ProcessStacks(pid, role, with_kernel(threads, read_threads(pid)), tool="py-spy")
+    except Unread as refusal:
+        return ProcessStacks(pid, role, why=refusal.why)
+
+
+def py_spy(pid: int, seconds: float, *, stop: bool = False, native: bool = False) -> tuple[ThreadStack, ...]:
+    """Without a stop, unless it is asked for; ``native`` calls cannot be had without. Raises Unread."""
+    argv = ["dump", "--json", "--pid", str(pid), *(["--native"] if native else [] if stop else ["--nonblocking"])]
     why, end = "the processes before it took all the time", time.monotonic() + seconds
     for _ in range(_TRIES):
         left_s = end - time.monotonic()
-        if left_s <= 0:
+        if left_s <= 0 or not exists(pid):
             break
-        try:
-            done = subprocess.run(
-                [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=left_s, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return ProcessStacks(pid, role, why=f"py-spy did not finish within {seconds:.0f} s")
-        except OSError as error:
-            return ProcessStacks(pid, role, why=f"py-spy cannot be started: {error.strerror}")
-        if done.returncode == 0:
+        done = run("py-spy", argv, left_s)
+        if done.code == 0:
             try:
-                return ProcessStacks(pid, role, parse(done.stdout))
+                return parse(done.out)
             except msgspec.DecodeError as error:
                 why = f"py-spy's answer is no list of stacks: {text.safe(str(error))}"
                 continue
-        why = refusal(done.stderr.decode("utf-8", "replace"))
-        if why == _NO_PYTHON or not _exists(pid):
+        why = refusal(done.err.decode("utf-8", "replace"))
+        if why == NO_PYTHON:
             break
-    return ProcessStacks(pid, role, why=why if _exists(pid) else "it has ended")
+    raise Unread(why if exists(pid) else "it has ended")
 
 
-def _exists(pid: int) -> bool:
+def exists(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
@@ -112,11 +108,12 @@ _Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Frame(Struct):
-    """As py-spy 0.4 writes it; other fields are passed over."""
+    """As py-spy 0.4 writes it; other fields are passed over. ``module``: the library of a native call."""
 
     name: str
     filename: str
     short_filename: str | None = None
+    module: str | None = None
     line: _Number = 0
 
 
@@ -138,19 +135,24 @@ def parse(encoded: bytes) -> tuple[ThreadStack, ...]:
             text.safe(thread.thread_name or ""),
             thread.os_thread_id,
             tuple(
-                Call(text.safe(frame.name), text.safe(frame.short_filename or frame.filename), frame.line)
+                Call(
+                    "??" if _ADDRESS.fullmatch(frame.name) else text.safe(frame.name, _LONGEST),
+                    text.safe(frame.short_filename or frame.filename, _LONGEST),
+                    frame.line,
+                    frame.module is not None,
+                )
                 for frame in thread.frames[:MOST_CALLS]
             ),
             thread.active,
             thread.owns_gil,
         )
-        for thread in _threads.decode(encoded)[:_MOST_THREADS]
+        for thread in _threads.decode(encoded)[:MOST_THREADS]
     )
 
 
 def refusal(said: str) -> str:
     """py-spy's own words in one line, or what they mean."""
     if any(words in said.lower() for words in _SAYS_SO):
-        return _NO_PYTHON
+        return NO_PYTHON
     words = " ".join(text.safe(said.partition("Stack backtrace")[0]).split())
     return words.removeprefix("Error: ")[:200] or "py-spy failed and does not say why"

@@ -75,7 +75,7 @@ def test_a_process_that_is_gone_says_so() -> None:
 
 
 def test_without_py_spy_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "_program", lambda: None)
+    monkeypatch.setattr(stacks, "program", lambda name: None)
     reading = Stacks((1,), ("",)).read(0)
     assert (reading.status, reading.hint) == ("absent", "pip install py-spy")
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from inferdbg import text
+from inferdbg.diagnosis.waits import Wait
 from inferdbg.facts.sections.stacks import ProcessStacks, ThreadStack
 from inferdbg.facts.sections.wiring import Wiring
 from inferdbg.facts.snapshot import Snapshot
@@ -12,6 +13,7 @@ from .marks import missing
 
 LABEL = 10
 _NAME = 24
+_WAIT, _WIDE = 36, 110
 _MOST_STRAYS = 3
 
 
@@ -57,20 +59,23 @@ def process_line(process: ProcessStacks) -> Line:
     return line(" ", Span(f"{process.role or 'process'} {process.pid}", "label"), dim(f"{said}{why}"))
 
 
-def thread_line(thread: ThreadStack, width: int, *, selected: bool) -> Line:
-    """One line: its name, whether it runs, and its calls, innermost first."""
+def thread_line(thread: ThreadStack, wait: Wait, width: int, *, selected: bool) -> Line:
+    """One line: its name, whether it runs, what it waits for, and its calls, innermost first."""
     ink = "cursor" if selected else ""
     name = thread.name or f"thread {thread.native_id or text.UNKNOWN}"
     state = Span(fit_text(state_of(thread), 8), "ok" if thread.active else "dim")
     calls = " ← ".join(_place(call.function, call.file, call.line) for call in thread.calls[:8])
-    room = max(8, width - _NAME - 14)
+    said = _WAIT if width >= _WIDE else _WAIT // 2 + 4
+    room = max(8, width - _NAME - said - 15)
     return line(
         Span(" ▶ " if selected else "   ", ink),
         Span(fit_text(name, _NAME), ink),
         " ",
         state,
         " ",
-        fit_text(calls, room),
+        fit_text(wait.said.removeprefix("waits for "), said),
+        " ",
+        dim(fit_text(calls, room)),
     )
 
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from inferdbg.diagnosis.waits import waits_of
 from inferdbg.facts.sections.stacks import ProcessStacks, ThreadStack
 
 from ..drawing.marks import mark, missing
@@ -51,10 +52,11 @@ class Threads(View):
         place = 0
         for process in stacks.processes:
             rows.append(process_line(process))
+            waits = dict(zip(process.threads, waits_of(process), strict=True))
             for index, (owner, thread) in enumerate(self._shown):
                 if owner is process:
                     place = len(rows) if index == at else place
-                    rows.append(thread_line(thread, width, selected=index == at))
+                    rows.append(thread_line(thread, waits[thread], width, selected=index == at))
         if self.wanted and not self._shown:
             rows.append((dim("   none matches: escape shows all"),))
         room = max(1, height - len(head) - len(panel) - 1)
