@@ -22,6 +22,7 @@ from inferdbg.facts.provenance import Origin
 from inferdbg.facts.sections.kernel_log import KernelEvent
 from inferdbg.facts.sections.kernel_log import KernelLog as Section
 
+from ..containers import has_own_pids
 from .events import Reports
 from .lines import Entry, entries
 
@@ -30,8 +31,6 @@ _MOST_RECORDS = 1 << 16
 _RECORD_BYTES = 8192
 _JOURNAL_LINES = 5000
 _JOURNAL_S = 4.0
-_INIT_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO of include/uapi/linux/nsfs.h."""
 
 
 @dataclass
@@ -124,10 +123,7 @@ class KernelLog:
         return list(entries(done.stdout))
 
     def _caveat(self) -> str:
-        with contextlib.suppress(OSError):
-            if os.readlink(f"{self.proc}/self/ns/pid") != _INIT_PID_NAMESPACE:
-                return "its PIDs are those of the host, not of this container"
-        return ""
+        return "its PIDs are those of the host, not of this container" if has_own_pids(self.proc) else ""
 
 
 def _is_device(descriptor: int) -> bool:
