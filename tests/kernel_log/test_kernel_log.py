@@ -170,6 +170,20 @@ def test_the_bits_of_a_page_fault(error: int, words: str) -> None:
 # however it was printed
 
 
+@pytest.mark.parametrize("form", ["dmesg_T", "dmesg_iso", "dmesg_plain", "dmesg_raw", "dmesg_x", "kmsg"])
+def test_one_real_log_tells_the_same_in_every_form(form: str) -> None:
+    found = [event for event in of(f"real/{form}") if event.pid != 20138]  # which only the ring itself goes back to
+    assert [event.pid for event in found] == [20398, 20498, 20972, 21013, 21054, 21095, 21136, 21177, 21272]
+    kill = found[1]
+    assert (kill.kind, kill.process, kill.asked_by) == ("oom kill", "python3", "python3")
+    assert kill.group is not None
+    assert kill.rss_bytes is not None
+    assert kill.rss_bytes > 10 << 20
+    times = [event.wall_ns or event.mono_ns or 0 for event in found]
+    assert times == sorted(times)
+    assert 0 < times[0] < times[-1]
+
+
 @pytest.mark.parametrize(
     "line",
     [
