@@ -381,7 +381,7 @@ async def test_a_click_on_a_view_goes_to_it_also_where_only_its_key_is_shown() -
     app = opened(PRESSED, scenes.PRESSURE)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, drawn)
-        await pilot.click(Tabs, offset=(1 + len(" 1 overview ") + 3 + 1, 0))  # behind it: " 2 ", " 3 "
+        await pilot.click(Tabs, offset=(1 + len("1 overview 2 KV map ") + 1, 0))
         await until(pilot, lambda app: " 3 requests  4  5 " in edge_text(app, "tabs"))
         await pilot.click(Tabs, offset=(2, 0))
-        await until(pilot, lambda app: " 1 overview  2 " in edge_text(app, "tabs"))
+        await until(pilot, lambda app: " 1 overview 2 KV map " in edge_text(app, "tabs"))

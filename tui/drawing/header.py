@@ -98,12 +98,14 @@ def problem_line(frame: Frame, width: int) -> Line:
 
 
 def tab_words(titles: Sequence[tuple[str, str]], current: str, width: int, trouble: Line = ()) -> list[str]:
-    """A word a view. Where all titles leave no room, or too little for ``trouble``, those of the other views are their
-    keys alone."""
+    """A word a view. Where all titles leave no room, or too little for ``trouble``, they stand closer; where that does
+    not help either, the other views are their keys alone."""
     full = [f" {key} {title} " for key, title in titles]
+    close = [word[1:] for word in full]
     wanted = min(width_of(trouble), _TROUBLE) + 3 if trouble else 0
-    if sum(map(len, full)) + 1 + wanted <= width:
-        return full
+    for words in (full, close):
+        if sum(map(len, words)) + 1 + wanted <= width:
+            return words
     return [word if title == current else f" {key} " for word, (key, title) in zip(full, titles, strict=True)]
 
 

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from ..drawing.marks import missing
 from ..drawing.processes import machine_lines, table_lines
 from ..frame import Frame
-from ..ink import NOTHING, Line, crop, dim, line
+from ..ink import NOTHING, Line, crop, line, paragraph
 from ..view import View, bound
 
 
@@ -30,7 +30,7 @@ class Processes(View):
             return missing(frame.window.now, "processes", width, "the processes")
         head, *rows = table_lines(frame.window, processes, width)
         rows += [NOTHING, *machine_lines(frame.window, processes, width), NOTHING]
-        rows.append(line(" ", dim(_LEGEND)))
+        rows += [line(" ", one) for one in paragraph(_LEGEND, width - 2, "dim")]
         self.top = min(self.top, max(0, len(rows) - (height - 1)))
         return [crop(one, width) for one in (head, *rows[self.top : self.top + height - 1])]
 
