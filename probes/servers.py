@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from . import roles
 from .arguments import model_of, port_of, split
+from .containers import has_own_pids
 from .families import Family, Known, by_titles, families
 from .process_table import Stat, descendants, read_table, start_mono_ns
 from .processes import kilobytes, parse_status
@@ -23,8 +24,6 @@ from .roles import CORE, FRONT_END, LAUNCHER, Part
 from .slow_files import Slow, read_slow
 from .sockets import Listener, listeners, own_address, socket_inodes, unique, url_of
 
-_INIT_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO of include/uapi/linux/nsfs.h."""
 _CONTAINER = re.compile(
     r"(?:docker|crio|libpod|cri-containerd|containerd|lxc)?[-/:.]?([0-9a-f]{64})|/lxc(?:\.payload)?[./]([\w-]+)"
 )
@@ -369,8 +368,7 @@ def container_of(cgroup: bytes) -> str | None:
 def _hidden(proc: str) -> list[str]:
     """What nobody in our place can see."""
     lines: list[str] = []
-    namespace = _link(f"{proc}/self/ns/pid")
-    if namespace is not None and namespace != _INIT_PID_NAMESPACE:
+    if has_own_pids(proc):
         lines.append(
             "this is a container: engines outside of it cannot be seen. Run inferdbg on the host, or share the PID "
             "namespace (docker run --pid=host or --pid=container:NAME, kubectl debug --target=CONTAINER)"

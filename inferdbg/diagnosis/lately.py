@@ -10,6 +10,7 @@ from inferdbg.facts.sections.events import Event
 from inferdbg.facts.sections.pulse import Pulse
 from inferdbg.facts.sections.requests import Request
 from inferdbg.facts.sections.steps import Step
+from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Counter, Window
 
 MINUTE = 60 * SECOND
@@ -97,6 +98,18 @@ def rose(window: Window, counter: Counter, *kinds: str) -> tuple[int, int]:
     if len(events) > by_counter:
         return len(events), window.now.mono_ns - events[0].mono_ns
     return by_counter, span_ns
+
+
+def stalled_share(window: Window, resource: str, *, full: bool = False) -> float | None:
+    """Of the last ten seconds, how much at least one task (``full``: all of them) waited for that; None where it is
+    not known."""
+
+    def lost_ns(snapshot: Snapshot) -> int | None:
+        found = snapshot.processes.stalled if snapshot.processes is not None else ()
+        return next((one.full_ns if full else one.some_ns for one in found if one.resource == resource), None)
+
+    rate = window.rate(lost_ns, _ENOUGH_TO_COUNT, "processes")
+    return None if rate is None else min(1.0, rate / SECOND)
 
 
 def request_named(window: Window, number: int) -> str:

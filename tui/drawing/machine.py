@@ -1,7 +1,5 @@
 """What the kernels achieve, and what the processes take of the machine."""
 
-from collections.abc import Callable
-
 from inferdbg import text
 from inferdbg.facts.sections.kernel_log import KernelLog
 from inferdbg.facts.sections.kernels import Kernel
@@ -12,8 +10,7 @@ from inferdbg.facts.window import SECOND, Window
 from ..ink import Line, Piece, Span, dim, flow, line, value
 from .gpus import gpu_part
 from .marks import age, mark, missing
-
-LATELY = 10 * SECOND
+from .processes import LATELY, counter
 
 
 def kernel_lines(window: Window, width: int, most: int = 4) -> list[Line]:
@@ -80,7 +77,7 @@ def machine_lines(window: Window, width: int) -> list[Line]:
         ]
     items = processes.items
     found = mark(processes.origin, window.now.mono_ns)
-    rates = [window.rate(_cpu_ns(process.pid), LATELY, "processes") for process in items]
+    rates = [window.rate(counter(process.pid, "cpu_ns"), LATELY, "processes") for process in items]
     known = [rate for rate in rates if rate is not None]
     rss = [process.rss_bytes for process in items if process.rss_bytes is not None]
     parts: list[Piece] = []
@@ -133,12 +130,3 @@ def _process(process: Process) -> Line:
         limit = f"/{text.count(process.open_files_limit)}" if process.open_files_limit is not None else ""
         parts.append(line(Span(f" {process.open_files}{limit}", "slow" if tight else ""), dim(" files")))
     return line(*parts)
-
-
-def _cpu_ns(pid: int) -> Callable[[Snapshot], int | None]:
-    def read(snapshot: Snapshot) -> int | None:
-        if snapshot.processes is None:
-            return None
-        return next((process.cpu_ns for process in snapshot.processes.items if process.pid == pid), None)
-
-    return read

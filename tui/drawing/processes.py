@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from inferdbg import text
+from inferdbg.diagnosis.lately import stalled_share
 from inferdbg.facts.sections.processes import Blocked, Process, Processes
 from inferdbg.facts.snapshot import Snapshot
 from inferdbg.facts.window import SECOND, Window
@@ -167,7 +168,7 @@ def stalls(window: Window, processes: Processes) -> list[Piece]:
     """Of the last ten seconds, how much was lost for want of each resource."""
     found: list[Piece] = []
     for one in processes.stalled:
-        some, full = (_lost(window, one.resource, field) for field in ("some_ns", "full_ns"))
+        some, full = (stalled_share(window, one.resource, full=full) for full in (False, True))
         if some is not None:
             all_of_them = f" (all {text.percent(full)})" if full is not None and full >= 0.005 else ""
             found.append(
@@ -178,12 +179,3 @@ def stalls(window: Window, processes: Processes) -> list[Piece]:
                 )
             )
     return found
-
-
-def _lost(window: Window, resource: str, field: str) -> float | None:
-    def read(snapshot: Snapshot) -> int | None:
-        found = snapshot.processes.stalled if snapshot.processes is not None else ()
-        return next((getattr(one, field) for one in found if one.resource == resource), None)
-
-    rate = window.rate(read, LATELY, "processes")
-    return None if rate is None else min(1.0, rate / SECOND)

@@ -4,29 +4,14 @@ from collections.abc import Iterator
 
 from inferdbg import text
 from inferdbg.diagnosis.finding import Evidence, Finding
-from inferdbg.facts.sections.processes import Stalled
-from inferdbg.facts.snapshot import Snapshot
-from inferdbg.facts.window import SECOND, Window
+from inferdbg.diagnosis.lately import stalled_share
+from inferdbg.facts.window import Window
 
-_OVER_NS = 10 * SECOND
 _MATTERS = 0.10
 
 
-def stalled(snapshot: Snapshot, resource: str) -> Stalled | None:
-    found = snapshot.processes.stalled if snapshot.processes is not None else ()
-    return next((one for one in found if one.resource == resource), None)
-
-
-def share(window: Window, resource: str, over_ns: int = _OVER_NS) -> float | None:
-    """Of the last time, how much at least one task waited for that; None where it is not known."""
-    rate = window.rate(
-        lambda snapshot: one.some_ns if (one := stalled(snapshot, resource)) is not None else None, over_ns, "processes"
-    )
-    return None if rate is None else min(1.0, rate / SECOND)
-
-
 def check(window: Window) -> Iterator[Finding]:
-    lost = share(window, "memory")
+    lost = stalled_share(window, "memory")
     processes = window.now.processes
     if lost is None or lost < _MATTERS or processes is None:
         return
